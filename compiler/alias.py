@@ -1,0 +1,195 @@
+"""In-place writing: a kernel writes over a temporary that it reads for the last time.
+
+The two buffers become one, and the two operands one operand with access "update", if
+every element is read before it is written: the reads and the writes have equal strides
+that give each element an index of its own, and every read stands before the write.
+A new value of a stored leaf that the kernel also reads is written in place likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from staticgrad.compiler.collapse import statements_of
+from staticgrad.compiler.kernels import (
+    Access,
+    Kernel,
+    Load,
+    Loop,
+    LoopKernel,
+    Operand,
+    Statement,
+    Store,
+)
+from staticgrad.compiler.schedule import Schedule
+from staticgrad.errors import CompilerBug
+from staticgrad.ir.size import product
+
+
+def in_place(schedule: Schedule) -> Schedule:
+    """`schedule` with fewer buffers, and kernels that write in place."""
+    first, last = _lifetimes(schedule)
+    merged: dict[int, int] = {}
+    kernels: list[Kernel] = []
+    for position, kernel in enumerate(schedule.kernels):
+        kernel = _renamed(kernel, merged)
+        if isinstance(kernel, LoopKernel):
+            kernel = _write_in_place(kernel, position, schedule, first, last, merged)
+        kernels.append(kernel)
+    return _compact(replace(schedule, kernels=tuple(kernels)), merged)
+
+
+def _lifetimes(schedule: Schedule) -> tuple[dict[int, int], dict[int, int]]:
+    """The first and the last kernel that touches each buffer; the end for outputs."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for position, kernel in enumerate(schedule.kernels):
+        for operand in kernel.operands:
+            first.setdefault(operand.buffer, position)
+            last[operand.buffer] = position
+    for buffer in (*schedule.outputs, *schedule.finite):
+        last[buffer] = len(schedule.kernels)
+    return first, last
+
+
+def _write_in_place(
+    kernel: LoopKernel,
+    position: int,
+    schedule: Schedule,
+    first: dict[int, int],
+    last: dict[int, int],
+    merged: dict[int, int],
+) -> LoopKernel:
+    """Join each written operand with one that dies here, or that is the same leaf."""
+    writes = [n for n, o in enumerate(kernel.operands) if o.mode == "write"]
+    pairs: dict[int, int] = {}
+    for write in writes:
+        target = kernel.operands[write]
+        for read, source in enumerate(kernel.operands):
+            if source.mode != "read" or read in pairs.values():
+                continue
+            same = source.buffer == target.buffer
+            fits = same or _may_share(schedule, first, last, position, source, target)
+            if fits and _is_elementwise(kernel, read, write, schedule):
+                pairs[write] = read
+                if not same:
+                    merged[target.buffer] = source.buffer
+                    last[source.buffer] = last[target.buffer]
+                break
+            if same:
+                raise CompilerBug(f"{kernel.name} cannot write its leaf in place")
+    return _with_pairs(kernel, pairs, merged) if pairs else kernel
+
+
+def _may_share(
+    schedule: Schedule,
+    first: dict[int, int],
+    last: dict[int, int],
+    position: int,
+    source: Operand,
+    target: Operand,
+) -> bool:
+    old, new = schedule.buffers[source.buffer], schedule.buffers[target.buffer]
+    temporary = old.kind == "temporary" and new.kind == "temporary"
+    equal = old.dtype == new.dtype and old.elements == new.elements
+    return (
+        temporary
+        and equal
+        and not target.per_chunk
+        and first[target.buffer] == position
+        and last[source.buffer] == position
+    )
+
+
+def _is_elementwise(
+    kernel: LoopKernel, read: int, write: int, schedule: Schedule
+) -> bool:
+    """Every element is written once, and read at its own index only before that."""
+    target = schedule.buffers[kernel.operands[write].buffer]
+    if product(kernel.axes) != target.elements:
+        return False
+    accesses: list[tuple[bool, Access]] = []
+    for statement in statements_of(kernel.body):
+        if not isinstance(statement, Load | Store):
+            continue
+        if statement.access.operand in (read, write):
+            accesses.append((isinstance(statement, Store), statement.access))
+    stores = [access for is_store, access in accesses if is_store]
+    if len(stores) != 1 or not accesses[-1][0]:
+        return False
+    (store,) = stores
+    place = (store.strides, store.offset)
+    same = all((a.strides, a.offset) == place for _, a in accesses)
+    fixed = store.dynamic is None and all(a.dynamic is None for _, a in accesses)
+    own = all(
+        stride != 0 or size == 1
+        for stride, size in zip(store.strides, kernel.axes, strict=True)
+    )
+    return same and fixed and own
+
+
+def _with_pairs(
+    kernel: LoopKernel, pairs: dict[int, int], merged: dict[int, int]
+) -> LoopKernel:
+    """The kernel with each written operand folded into the one that it overwrites."""
+    kept = [n for n in range(len(kernel.operands)) if n not in pairs]
+    number = {old: new for new, old in enumerate(kept)}
+    number.update((write, number[read]) for write, read in pairs.items())
+    operands = tuple(
+        replace(o, mode="update") if n in pairs.values() else o
+        for n, o in enumerate(kernel.operands)
+        if n not in pairs
+    )
+    return replace(kernel, operands=operands, body=_renumbered(kernel.body, number))
+
+
+def _renumbered(
+    body: Sequence[Statement], number: dict[int, int]
+) -> tuple[Statement, ...]:
+    result: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, Loop):
+            inner = _renumbered(statement.body, number)
+            result.append(Loop(statement.axis, inner))
+        elif isinstance(statement, Load | Store):
+            access = statement.access
+            operand = number.get(access.operand, access.operand)
+            new = replace(access, operand=operand)
+            result.append(replace(statement, access=new))
+        else:
+            result.append(statement)
+    return tuple(result)
+
+
+def _root(buffer: int, merged: dict[int, int]) -> int:
+    while buffer in merged:
+        buffer = merged[buffer]
+    return buffer
+
+
+def _renamed(kernel: Kernel, merged: dict[int, int]) -> Kernel:
+    operands = tuple(
+        replace(o, buffer=_root(o.buffer, merged)) for o in kernel.operands
+    )
+    return replace(kernel, operands=operands)  # type: ignore[arg-type]
+
+
+def _compact(schedule: Schedule, merged: dict[int, int]) -> Schedule:
+    """Buffers that are left, numbered from 0."""
+    kept = [b for b in schedule.buffers if b.number not in merged]
+    number = {b.number: new for new, b in enumerate(kept)}
+    buffers = tuple(replace(b, number=number[b.number]) for b in kept)
+    kernels = tuple(_moved(kernel, number) for kernel in schedule.kernels)
+    return replace(
+        schedule,
+        buffers=buffers,
+        kernels=kernels,
+        outputs=tuple(number[b] for b in schedule.outputs),
+        finite=tuple(number[b] for b in schedule.finite),
+    )
+
+
+def _moved(kernel: Kernel, number: dict[int, int]) -> Kernel:
+    operands = tuple(replace(o, buffer=number[o.buffer]) for o in kernel.operands)
+    return replace(kernel, operands=operands)  # type: ignore[arg-type]

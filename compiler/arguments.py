@@ -1,0 +1,204 @@
+"""The arguments of a call: which array is which input, and what sizes they give.
+
+An array that has the input's dtype and lies in C order in native byte order is read
+where it is. Anything else that may be cast ("same_kind") is copied, and a note of it is
+kept for ``explain()``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.errors import DTypeError, GraphError, ShapeError
+from staticgrad.ir.node import Input
+from staticgrad.ir.size import Dim, Size, evaluate
+from staticgrad.ir.source import at
+
+Array = npt.NDArray[Any]
+
+_MOST_KNOWN = 1024  # shapes whose sizes are remembered
+
+
+class Signature:
+    """The inputs of an executable, in order."""
+
+    def __init__(self, inputs: Sequence[Input]) -> None:
+        self.inputs = tuple(inputs)
+        self.names = tuple(leaf.name for leaf in inputs)
+        self._expected = tuple((leaf.name, leaf.dtype) for leaf in inputs)
+        self._known: dict[tuple[tuple[int, ...], ...], dict[str, int]] = {}
+        self.notes: dict[str, str] = {}
+
+    def arrange(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The values in the order of the inputs; GraphError if they do not fit."""
+        if not kwargs and len(args) == len(self.names):
+            return list(args)
+        if len(args) > len(self.names):
+            raise GraphError(
+                f"the call requires at most {len(self.names)} inputs, got {len(args)}; "
+                f"they are {self._listed()}"
+            )
+        given = dict(zip(self.names, args, strict=False))
+        for name, value in kwargs.items():
+            if name not in self.names:
+                raise GraphError(
+                    f"the call requires known inputs, got {name!r}; "
+                    f"they are {self._listed()}"
+                )
+            if name in given:
+                raise GraphError(
+                    f"the call requires each input once, got {name!r} by position and "
+                    "by keyword; leave one out"
+                )
+            given[name] = value
+        missing = [leaf for leaf in self.inputs if leaf.name not in given]
+        if missing:
+            names = ", ".join(repr(leaf.name) for leaf in missing)
+            raise GraphError(
+                f"the call requires all inputs, got none for {names}; "
+                f"pass {missing[0].type}{at(missing[0].source)}"
+            )
+        return [given[name] for name in self.names]
+
+    def arrays(self, values: Sequence[Any]) -> list[Array]:
+        """The values as C-order arrays of the inputs' dtypes, copied where needed."""
+        result: list[Array] = []
+        for value, (name, dtype) in zip(values, self._expected, strict=True):
+            if type(value) is np.ndarray and value.dtype == dtype and _plain(value):
+                result.append(value)
+            else:
+                result.append(self._converted(value, name, dtype))
+        return result
+
+    def exact(self, values: Sequence[Any]) -> list[Array]:
+        """The values themselves, if they can be read in place; else an error."""
+        for value, (name, dtype) in zip(values, self._expected, strict=True):
+            if not isinstance(value, np.ndarray) or value.dtype != dtype:
+                got = getattr(value, "dtype", type(value).__name__)
+                raise DTypeError(
+                    f"bind requires a {dtype} array for {name!r}, got {got}; convert "
+                    "it first, or call the executable, which copies"
+                )
+            if not _plain(value):
+                raise GraphError(
+                    f"bind requires a contiguous array for {name!r}, got strides "
+                    f"{value.strides}; pass np.ascontiguousarray({name})"
+                )
+        return list(values)
+
+    def sizes(self, arrays: Sequence[Array]) -> dict[str, int]:
+        """The value of each symbol; ShapeError where shapes do not fit."""
+        shapes = tuple([array.shape for array in arrays])
+        known = self._known.get(shapes)
+        if known is None:
+            known = bind_sizes(self.inputs, shapes)
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[shapes] = known
+        return known
+
+    def _converted(self, value: Any, name: str, dtype: np.dtype[Any]) -> Array:
+        found = _as_array(value, name, dtype)
+        if not np.can_cast(found.dtype, dtype, "same_kind"):
+            raise DTypeError(
+                f"input {name!r} requires {dtype}, got {found.dtype}; "
+                f"cast it with .astype({dtype.name!r})"
+            )
+        if found.dtype == dtype and found.dtype.isnative and _plain(found):
+            return found
+        if isinstance(value, np.ndarray):
+            why = f"from {found.dtype}" if found.dtype != dtype else "to C order"
+            self.notes[name] = f"{name}: copied at each call ({why})"
+        return np.array(found, dtype, order="C", copy=True, subok=False)
+
+    def _listed(self) -> str:
+        return ", ".join(self.names) or "none"
+
+
+def _plain(array: Array) -> bool:
+    """Can be read where it is."""
+    return array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative
+
+
+def _as_array(value: Any, name: str, dtype: np.dtype[Any]) -> Array:
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value)
+    try:
+        found = np.asarray(value)
+        if (found.dtype.kind in "iu" and dtype.kind == "u") or found.size == 0:
+            found = np.asarray(value, dtype)
+    except OverflowError:
+        raise DTypeError(
+            f"input {name!r} requires {dtype}, got a number outside of its range; "
+            "give the input another dtype"
+        ) from None
+    except ValueError as error:
+        raise ShapeError(
+            f"input {name!r} requires an array, got {type(value).__name__} ({error}); "
+            "make the rows equally long"
+        ) from None
+    return found
+
+
+def bind_sizes(
+    inputs: Sequence[Input], shapes: Sequence[tuple[int, ...]]
+) -> dict[str, int]:
+    """The value of each symbol of `inputs`; ShapeError where `shapes` do not fit."""
+    sizes: dict[str, int] = {}
+    came_from: dict[str, tuple[str, int]] = {}
+    for leaf, shape in zip(inputs, shapes, strict=True):
+        if len(shape) != leaf.ndim:
+            raise _misfit(leaf, shape, f"pass an array with {leaf.ndim} axes")
+        for axis, (dim, extent) in enumerate(zip(leaf.shape, shape, strict=True)):
+            name = _symbol(dim)
+            if name is None:
+                continue
+            if sizes.setdefault(name, extent) != extent:
+                raise _disagreement(
+                    name, came_from[name], sizes[name], leaf, axis, extent
+                )
+            came_from.setdefault(name, (leaf.name, axis))
+    for leaf, shape in zip(inputs, shapes, strict=True):
+        _check(leaf, shape, sizes)
+    return sizes
+
+
+def _symbol(dim: Dim) -> str | None:
+    """The name, if `dim` is nothing but a symbol."""
+    if isinstance(dim, Size) and dim == Size.symbol(str(dim)):
+        return str(dim)
+    return None
+
+
+def _check(leaf: Input, shape: tuple[int, ...], sizes: Mapping[str, int]) -> None:
+    for dim, extent in zip(leaf.shape, shape, strict=True):
+        unknown = dim.symbols() - sizes.keys() if isinstance(dim, Size) else ()
+        if unknown:
+            raise ShapeError(
+                f"input {leaf.name!r} requires sizes that inputs tell, got {dim} with "
+                f"{', '.join(sorted(unknown))} unknown; "
+                f"add an input of that size{at(leaf.source)}"
+            )
+        if evaluate(dim, sizes) != extent:
+            raise _misfit(leaf, shape, "pass an array of that shape")
+
+
+def _misfit(leaf: Input, shape: tuple[int, ...], advice: str) -> ShapeError:
+    return ShapeError(
+        f"input {leaf.name!r} requires {leaf.type}, got shape {shape}; "
+        f"{advice}{at(leaf.source)}"
+    )
+
+
+def _disagreement(
+    name: str, first: tuple[str, int], size: int, leaf: Input, axis: int, extent: int
+) -> ShapeError:
+    return ShapeError(
+        f"the call requires one size {name!r}, got {size} (axis {first[1]} of "
+        f"{first[0]!r}) and {extent} (axis {axis} of {leaf.name!r}); "
+        f"pass arrays that agree{at(leaf.source)}"
+    )

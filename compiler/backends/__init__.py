@@ -1,0 +1,1 @@
+"""The targets: what turns a computation into numbers."""

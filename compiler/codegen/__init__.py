@@ -1,0 +1,6 @@
+"""Native source from kernels: Numba source for people, vector functions as LLVM IR.
+
+Reading order: writer (lines of text), scalar (a statement), loops (a kernel), then what
+that source calls, whose table is language.py: pointers, numbers, status, philox and the
+mathlib files. cpu.py compiles.
+"""

@@ -1,0 +1,115 @@
+"""Loops that use sin and cos: near arguments fast, far ones right.
+
+The fast sin and cos are sound up to a limit (mathlib_trigonometry.py). Testing each
+argument would keep a loop from vectorising, so an innermost loop runs in blocks: first
+a small loop over the block that computes the arguments alone and keeps the largest of
+their bit patterns, an integer maximum, which vectorises; then the body, with sin and
+cos where that maximum is near, and with sin_any and cos_any, which test each argument,
+where it is not.
+
+Where arguments cannot be computed ahead (they depend on what the loop itself has
+written), and outside of innermost loops, sin_any and cos_any are used throughout.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+
+from staticgrad.compiler.kernels import (
+    Accumulate,
+    CheckIndex,
+    Compute,
+    Load,
+    Loop,
+    Statement,
+    Store,
+)
+
+_CALL = re.compile(r"\b(sin|cos)\(")
+_GUARDED = ("sin", "cos")
+
+
+def uses_guarded(statement: Statement) -> bool:
+    """True for a Compute whose template calls sin or cos."""
+    return isinstance(statement, Compute) and bool(_CALL.search(statement.template))
+
+
+def any_argument(text: str) -> str:
+    """An expression with the functions that are right everywhere.
+
+    >>> any_argument("sin(v0) * asin(v1)")
+    'sin_any(v0) * asin(v1)'
+    """
+    return _CALL.sub(r"\1_any(", text)
+
+
+def guarded_arguments(text: str) -> list[str]:
+    """The arguments that sin and cos have in an expression, inner ones too.
+
+    >>> guarded_arguments("cos(v0 * sin(v1))")
+    ['v0 * sin(v1)', 'v1']
+    """
+    return [
+        ast.unparse(node.args[0])
+        for node in ast.walk(ast.parse(text, mode="eval"))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in _GUARDED
+    ]
+
+
+def arguments_ahead(body: Sequence[Statement]) -> tuple[Statement, ...] | None:
+    """The statements of `body` that the arguments of sin and cos need.
+
+    None if they cannot be run ahead of the body: they read what it writes.
+    """
+    if any(isinstance(statement, Loop) for statement in body):
+        return None
+    wanted: set[int] = set()
+    kept: list[Statement] = []
+    for statement in reversed(body):
+        needed = uses_guarded(statement) or _result(statement) in wanted
+        if needed and not isinstance(statement, Accumulate):
+            wanted.update(arguments(statement))
+            kept.append(statement)
+    kept.reverse()
+    return None if _reads_written(body, kept, wanted) else tuple(kept)
+
+
+def _reads_written(
+    body: Sequence[Statement], ahead: Sequence[Statement], wanted: set[int]
+) -> bool:
+    """True if `ahead` needs a register of the loop, or memory that the loop changes.
+
+    An element that an iteration loads before it stores it is still as it was.
+    """
+    registers = {s.register for s in body if isinstance(s, Accumulate)}
+    stores = [(place, s.access) for place, s in enumerate(body) if isinstance(s, Store)]
+    loads = [
+        (place, s.access)
+        for place, s in enumerate(body)
+        if isinstance(s, Load) and s in ahead
+    ]
+    changed = any(
+        stored.operand == loaded.operand and (stored != loaded or before < place)
+        for before, stored in stores
+        for place, loaded in loads
+    )
+    return changed or bool(registers & wanted)
+
+
+def _result(statement: Statement) -> int | None:
+    return getattr(statement, "result", None)
+
+
+def arguments(statement: Statement) -> tuple[int, ...]:
+    """The values that a statement computes from; stores aside."""
+    if isinstance(statement, Compute):
+        return statement.args
+    if isinstance(statement, CheckIndex):
+        return statement.value, statement.position
+    if isinstance(statement, Load) and statement.access.dynamic is not None:
+        return (statement.access.dynamic[0],)
+    return ()

@@ -1,0 +1,116 @@
+"""The names that kernel source may use, all in one table.
+
+Templates of ops are expressions over these names; so is the source of a kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+
+from staticgrad.compiler.codegen import philox
+from staticgrad.compiler.codegen.division import DIVISION
+from staticgrad.compiler.codegen.emitter import Emitter, Value
+from staticgrad.compiler.codegen.mathlib import functions
+from staticgrad.compiler.codegen.mathlib_trigonometry import distance_bits
+from staticgrad.compiler.codegen.numbers import (
+    NUMBERS,
+    constructor,
+    convert,
+    elementary,
+)
+from staticgrad.compiler.codegen.pointers import (
+    load,
+    operand,
+    scratch,
+    shifted,
+    store,
+    word,
+)
+from staticgrad.compiler.codegen.status import check_index
+from staticgrad.ir.types import SUPPORTED, DType
+
+_BINARY = frozenset(("power",))
+
+
+def numba_type(dtype: DType) -> Any:
+    """Numba's type of a NumPy dtype."""
+    return types.boolean if dtype == np.bool_ else getattr(types, dtype.name)
+
+
+def type_name(dtype: DType) -> str:
+    """The name of a dtype in kernel source, which is its constructor too."""
+    return "boolean" if dtype == np.bool_ else str(dtype.name)
+
+
+@intrinsic
+def farther(typing: Any, far: Any, x: Any) -> Any:
+    """``farther(far, x)``: the larger of `far` and the bits of |x|, an integer."""
+
+    def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
+        bits = distance_bits(Emitter(b, args[1].type), args[1])
+        return b.select(b.icmp_signed(">", bits, args[0]), bits, args[0])
+
+    kind = types.int32 if x == types.float32 else types.int64
+    return kind(kind, x), generate
+
+
+def _draw(emit: Any, result: Any) -> Any:
+    """An intrinsic of four key words and an int64 index."""
+
+    @intrinsic
+    def draw(typing: Any, k0: Any, k1: Any, k2: Any, k3: Any, index: Any) -> Any:
+        kinds = (k0, k1, k2, k3, index)
+
+        def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
+            key = [
+                convert(b, value, types.unliteral(kind), types.uint32)
+                for value, kind in zip(args[:4], kinds[:4], strict=True)
+            ]
+            return emit(b, key, args[4])
+
+        return result(*kinds[:4], types.int64), generate
+
+    return draw
+
+
+@intrinsic
+def philox_word(
+    typing: Any, k0: Any, k1: Any, k2: Any, k3: Any, counter: Any, number: Any
+) -> Any:
+    """``philox_word(k0, k1, k2, k3, c0, j)``: word j of block (c0, 0, k2, k3)."""
+    kinds = (k0, k1, k2, k3, counter, number)
+
+    def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
+        words = [
+            convert(b, value, types.unliteral(kind), types.uint32)
+            for value, kind in zip(args, kinds, strict=True)
+        ]
+        return philox.word(b, words[:4], words[4], words[5])
+
+    return types.uint32(*kinds), generate
+
+
+def _elementary() -> dict[str, Any]:
+    found = functions().items()
+    return {name: elementary(emit, 2 if name in _BINARY else 1) for name, emit in found}
+
+
+@cache
+def namespace() -> dict[str, Any]:
+    """Every name of the kernel language."""
+    constructors = {type_name(d): constructor(numba_type(d)) for d in SUPPORTED}
+    memory = (load, operand, scratch, shifted, store, word, check_index, farther)
+    draws = {
+        "uniform32": _draw(philox.uniform32, types.float32),
+        "uniform64": _draw(philox.uniform64, types.float64),
+        "philox_word": philox_word,
+    }
+    named = {f._name: f for f in memory}
+    constants = {"nan": math.nan, "inf": math.inf}
+    return constants | constructors | NUMBERS | DIVISION | _elementary() | draws | named

@@ -1,0 +1,246 @@
+"""A LoopKernel as Numba source.
+
+The source has the kernel's name, shapes and the user's lines as comments, and nothing
+of them elsewhere: without its comments (writer.canonical) it is equal for kernels that
+do the same. Sizes that are not literals are read from the table `sizes`, in the order
+that `size_table` gives. The calling convention:
+
+``kernel(operands, sizes, begin, end, context)``, all int64. ``operands``: the address
+of one absolute address per operand. ``sizes``: the address of [indices of axis 0 per
+chunk, base of the sites, size_table...]. ``[begin, end)``: the range of axis 0.
+``context``: the address of [status, scratch].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from staticgrad.compiler.codegen.far import (
+    any_argument,
+    arguments,
+    arguments_ahead,
+    guarded_arguments,
+    uses_guarded,
+)
+from staticgrad.compiler.codegen.language import type_name
+from staticgrad.compiler.codegen.mathlib_trigonometry import FAR_F32, FAR_F64
+from staticgrad.compiler.codegen.scalar import Names, compute_text, statement_text
+from staticgrad.compiler.codegen.writer import Writer
+from staticgrad.compiler.kernels import (
+    CheckIndex,
+    Compute,
+    Loop,
+    LoopKernel,
+    Operand,
+    Statement,
+)
+from staticgrad.ir.size import Dim, evaluate
+from staticgrad.ir.source import at
+
+SIGNATURE = ("operands", "sizes", "begin", "end", "context")
+"""The arguments of a kernel."""
+
+SIZES_BEFORE_TABLE = 2
+"""Entries of `sizes` ahead of the symbolic ones: chunk length and site base."""
+
+BLOCK = 1024
+"""Indices whose arguments of sin and cos are looked at together: 4 to 8 KB, in L1."""
+
+ALIGNMENT = 64
+"""Scratch areas start at multiples of this many bytes: one cache line, one vector."""
+
+_FAR = {"float32": ("int32", FAR_F32), "float64": ("int64", FAR_F64)}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """The text of a kernel, and the sizes that it reads."""
+
+    text: str
+    sizes: tuple[Dim, ...]
+
+
+def kernel_source(kernel: LoopKernel) -> KernelSource:
+    """The source of a kernel. Equal kernels have equal text, comments aside."""
+    return _Kernel(kernel).source()
+
+
+def size_table(kernel: LoopKernel) -> tuple[Dim, ...]:
+    """The symbolic sizes that the source reads, in the order of the table `sizes`."""
+    return kernel_source(kernel).sizes
+
+
+def scratch_bytes(kernel: LoopKernel, values: Mapping[str, int]) -> int:
+    """The bytes of scratch that each thread needs when symbols have `values`."""
+    return sum(
+        _aligned(evaluate(area.extent, values) * area.dtype.itemsize)
+        for area in kernel.scratch
+    )
+
+
+def _aligned(size: int) -> int:
+    return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+
+
+class _Kernel:
+    """One kernel being written."""
+
+    def __init__(self, kernel: LoopKernel) -> None:
+        self.kernel = kernel
+        self.names = Names()
+        self.writer = Writer(depth=1)
+
+    def source(self) -> KernelSource:
+        self.operands()
+        self.scratch()
+        self.statements(self.kernel.body, exact=True)
+        head = self.head()
+        head.extend(self.writer)
+        return KernelSource(head.text(), tuple(self.names.sizes))
+
+    def head(self) -> Writer:
+        """Comments, signature and sizes: written last, when the sizes are known."""
+        kernel, head = self.kernel, Writer()
+        head.comment(kernel.name)
+        for axis, extent in enumerate(kernel.axes):
+            head.comment(f"i{axis}: {extent}")
+        head.line(f"def kernel({', '.join(SIGNATURE)}):")
+        with head.indented():
+            if any(operand.per_chunk for operand in kernel.operands):
+                head.line("chunk = floor_divide(begin, word(sizes, 0))")
+            if kernel.fails:
+                head.line("site = word(sizes, 1)")
+                head.line("status = word(context, 0)")
+            for place, (dim, name) in enumerate(self.names.sizes.items()):
+                position = SIZES_BEFORE_TABLE + place
+                head.line(f"{name} = word(sizes, {position})", comment=str(dim))
+        return head
+
+    def operands(self) -> None:
+        """Pointers: what is only read shares scope 0, each other has its own."""
+        scope = 0
+        scopes = self._scope_count()
+        for number, operand in enumerate(self.kernel.operands):
+            own = operand.mode != "read"
+            scope += own
+            kind = f'"{type_name(operand.dtype)}"'
+            arguments = f"operands, {number}, {kind}, {scope if own else 0}, {scopes}"
+            self.writer.line(f"p{number} = operand({arguments})", comment=operand.mode)
+            if operand.per_chunk:
+                self._slot(number, operand)
+
+    def _slot(self, number: int, operand: Operand) -> None:
+        slot = self.names.dim(operand.slot)
+        self.writer.line(f"p{number} = shifted(p{number}, chunk * {slot})")
+
+    def _scope_count(self) -> int:
+        return 1 + self._written() + len(self.kernel.scratch)
+
+    def _written(self) -> int:
+        return sum(operand.mode != "read" for operand in self.kernel.operands)
+
+    def scratch(self) -> None:
+        """Pointers to scratch, each area after the one before, rounded up."""
+        first, scopes = 1 + self._written(), self._scope_count()
+        offset, sizes = 0, ""
+        for number, area in enumerate(self.kernel.scratch):
+            place = f"{offset}{sizes}"
+            kind = f'"{type_name(area.dtype)}"'
+            arguments = f"context, {place}, {kind}, {first + number}, {scopes}"
+            self.writer.line(f"s{number} = scratch({arguments})")
+            if isinstance(area.extent, int):
+                offset += _aligned(area.extent * area.dtype.itemsize)
+            else:
+                extent = self.names.dim(area.extent)
+                rounded = f"{extent} * {area.dtype.itemsize} + {ALIGNMENT - 1}"
+                sizes += f" + ({rounded} & -{ALIGNMENT})"
+
+    def statements(self, body: tuple[Statement, ...], exact: bool) -> None:
+        """Lines of `body`; `exact` says that sin and cos must be right everywhere."""
+        for statement in body:
+            if isinstance(statement, Loop):
+                self.loop(statement)
+                continue
+            self._statement(statement, exact)
+
+    def _statement(self, statement: Statement, exact: bool = False) -> None:
+        text = statement_text(statement, self.names)
+        text = any_argument(text) if exact else text
+        if text:
+            self.writer.line(text, comment=self.origin(statement))
+
+    def origin(self, statement: Statement) -> str:
+        """The op and the user's line of a statement that has a site."""
+        known = isinstance(statement, Compute | CheckIndex) and statement.site >= 0
+        if not known:
+            return ""
+        site = self.kernel.sites[statement.site]  # type: ignore[union-attr]
+        return f"{site.op}{at(site.source)}"
+
+    def loop(self, loop: Loop) -> None:
+        """A loop over an axis."""
+        first, last = "begin", "end"
+        if loop.axis:
+            first, last = "0", self.names.dim(self.kernel.axes[loop.axis])
+        ahead = None
+        if any(map(uses_guarded, loop.body)):
+            ahead = arguments_ahead(loop.body)
+        if ahead is not None:
+            self.blocks(loop, ahead, first, last)
+            return
+        span = last if first == "0" else f"{first}, {last}"
+        self.writer.line(f"for i{loop.axis} in range({span}):")
+        with self.writer.indented():
+            self.statements(loop.body, exact=True)
+            if not loop.body:
+                self.writer.line("pass")
+
+    def blocks(
+        self, loop: Loop, ahead: tuple[Statement, ...], first: str, last: str
+    ) -> None:
+        """A loop whose arguments of sin and cos are looked at ahead; see far.py."""
+        line, index = self.writer.line, f"i{loop.axis}"
+        line(f"for block in range({first}, {last}, {BLOCK}):")
+        with self.writer.indented():
+            line(f"stop = minimum(block + {BLOCK}, {last})")
+            kinds = sorted({_kind(s) for s in ahead if uses_guarded(s)})
+            for kind in kinds:
+                line(f"far_{kind} = {_FAR[kind][0]}(0)")
+            self._span(index)
+            with self.writer.indented():
+                self._look_ahead(ahead)
+            tests = (f"far_{k} < {_FAR[k][0]}({_FAR[k][1]})" for k in kinds)
+            line(f"if {' and '.join(tests)}:")
+            self._branch(loop, exact=False)
+            line("else:")
+            self._branch(loop, exact=True)
+
+    def _branch(self, loop: Loop, exact: bool) -> None:
+        with self.writer.indented():
+            self._span(f"i{loop.axis}")
+            with self.writer.indented():
+                self.statements(loop.body, exact)
+
+    def _span(self, index: str) -> None:
+        self.writer.line(f"for {index} in range(block, stop):")
+
+    def _look_ahead(self, ahead: tuple[Statement, ...]) -> None:
+        needed = {number for statement in ahead for number in arguments(statement)}
+        for statement in ahead:
+            if uses_guarded(statement):
+                self._keep_farthest(statement)
+            if getattr(statement, "result", None) in needed:
+                self._statement(statement)
+
+    def _keep_farthest(self, statement: Statement) -> None:
+        assert isinstance(statement, Compute)
+        kind = _kind(statement)
+        found = guarded_arguments(compute_text(statement, self.names))
+        for argument in dict.fromkeys(found):
+            self.writer.line(f"far_{kind} = farther(far_{kind}, {kind}({argument}))")
+
+
+def _kind(statement: Statement) -> str:
+    assert isinstance(statement, Compute)
+    return type_name(statement.dtype)

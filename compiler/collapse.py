@@ -1,0 +1,122 @@
+"""Neighbouring loops that walk memory as one become one loop.
+
+Axes a and b, with b directly inside of a, collapse if every access steps along a by as
+much as b's whole extent: ``stride[a] == stride[b] * size[b]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from staticgrad.compiler.kernels import Access, Index, Load, Loop, Statement, Store
+from staticgrad.ir.size import Dim
+
+Strides = tuple[Dim, ...]
+Body = tuple[Statement, ...]
+
+
+def statements_of(body: Sequence[Statement]) -> Iterator[Statement]:
+    """Every statement, those inside of loops included."""
+    stack = list(reversed(body))
+    while stack:
+        statement = stack.pop()
+        yield statement
+        if isinstance(statement, Loop):
+            stack.extend(reversed(statement.body))
+
+
+def with_strides(body: Body, change: Callable[[Strides], Strides]) -> Body:
+    """`body` with `change` applied to the strides of every access and index."""
+    return tuple(_changed(statement, change) for statement in body)
+
+
+def _changed(statement: Statement, change: Callable[[Strides], Strides]) -> Statement:
+    if isinstance(statement, Loop):
+        return Loop(statement.axis, with_strides(statement.body, change))
+    if isinstance(statement, Index):
+        return replace(statement, strides=change(statement.strides))
+    if isinstance(statement, Load | Store):
+        access = statement.access
+        return replace(statement, access=_moved(access, change(access.strides)))
+    return statement
+
+
+def _moved(access: Access, strides: Strides) -> Access:
+    return Access(access.operand, strides, access.offset, access.dynamic)
+
+
+def arranged(
+    axes: Sequence[Dim], order: Sequence[int], body: Body
+) -> tuple[tuple[Dim, ...], Body]:
+    """Axes renumbered so that they stand in `order`."""
+    place = {axis: number for number, axis in enumerate(order)}
+    body = with_strides(body, lambda strides: tuple(strides[axis] for axis in order))
+    return tuple(axes[axis] for axis in order), _renumbered(body, place)
+
+
+def _renumbered(body: Body, place: dict[int, int]) -> Body:
+    return tuple(
+        Loop(place[s.axis], _renumbered(s.body, place)) if isinstance(s, Loop) else s
+        for s in body
+    )
+
+
+def collapse(
+    axes: tuple[Dim, ...], body: Body, outer: int
+) -> tuple[tuple[Dim, ...], Body, int]:
+    """Collapse what can be; also says by how many the `outer` first axes decreased.
+
+    Axes on different sides of `outer` stay apart.
+    """
+    joined = 0
+    axis = len(axes) - 2
+    while axis >= 0:
+        if axis + 1 != outer and _can_join(axis, axes, body):
+            axes, body = _join(axis, axes, body)
+            joined += axis + 1 < outer
+            outer -= axis + 1 < outer
+        axis -= 1
+    return axes, body, joined
+
+
+def _can_join(axis: int, axes: tuple[Dim, ...], body: Body) -> bool:
+    for statement in statements_of(body):
+        if isinstance(statement, Loop) and statement.axis == axis:
+            only = statement.body[0]
+            alone = len(statement.body) == 1
+            if not (alone and isinstance(only, Loop) and only.axis == axis + 1):
+                return False
+        strides = _strides(statement)
+        if strides and strides[axis] != strides[axis + 1] * axes[axis + 1]:
+            return False
+    return True
+
+
+def _strides(statement: Statement) -> Strides:
+    if isinstance(statement, Index):
+        return statement.strides
+    if isinstance(statement, Load | Store):
+        return statement.access.strides
+    return ()
+
+
+def _join(axis: int, axes: tuple[Dim, ...], body: Body) -> tuple[tuple[Dim, ...], Body]:
+    size = axes[axis] * axes[axis + 1]
+    axes = (*axes[:axis], size, *axes[axis + 2 :])
+    body = with_strides(body, lambda strides: (*strides[:axis], *strides[axis + 1 :]))
+    return axes, _without(axis + 1, body)
+
+
+def _without(axis: int, body: Body) -> Body:
+    """Loops over `axis` give way to their bodies; later axes move up by one."""
+    result: list[Statement] = []
+    for statement in body:
+        if not isinstance(statement, Loop):
+            result.append(statement)
+        elif statement.axis == axis:
+            result.extend(_without(axis, statement.body))
+        else:
+            number = statement.axis - (statement.axis > axis)
+            result.append(Loop(number, _without(axis, statement.body)))
+    return tuple(result)

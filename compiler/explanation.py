@@ -1,0 +1,73 @@
+"""The text of ``explain()``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from staticgrad.compiler import threads
+from staticgrad.compiler.backends.cpu import CpuTarget
+from staticgrad.compiler.kernels import GemmKernel, LoopKernel
+from staticgrad.compiler.plan import Plan
+from staticgrad.ir.node import Input
+
+
+def explain(target: CpuTarget, inputs: Sequence[Input], notes: Sequence[str]) -> str:
+    """What `target` consists of, what was compiled for it and what was only planned."""
+    lines = [f"target cpu, {threads.get_num_threads()} threads{_layer()}"]
+    lines += [f"input {leaf.name}: {leaf.type}" for leaf in inputs]
+    lines += _kernel_lines(target)
+    lines += _plan_lines(target)
+    lines += [f"note: {note}" for note in notes]
+    return "\n".join(lines)
+
+
+def _layer() -> str:
+    name = threads.layer()
+    return f" ({name})" if name else ""
+
+
+def _kernel_lines(target: CpuTarget) -> list[str]:
+    natives = target.code.natives
+    different = {native.address: native for native in reversed(natives)}.values()
+    compiled = [native for native in different if not native.cached]
+    seconds = sum(native.seconds for native in natives)
+    schedule = target.code.schedule
+    lines = [
+        f"{len(schedule.kernels)} kernels, {len(different)} different: "
+        f"{len(compiled)} compiled, {len(different) - len(compiled)} from the cache, "
+        f"in {seconds:.3f} s"
+    ]
+    remaining = iter(natives)
+    for number, kernel in enumerate(target.code.loops):
+        if number == schedule.commit:
+            lines.append("  ---- commit: nothing below can fail ----")
+        if isinstance(kernel, GemmKernel):
+            how = f"OpenBLAS {kernel.m} x {kernel.n} x {kernel.k}"
+        else:
+            native = next(remaining)
+            how = f"{native.reason or ('cached' if native.cached else 'compiled')}"
+        lines.append(f"  {number}: {kernel.name}{_axes(kernel)}  {how}")
+    return lines
+
+
+def _axes(kernel: LoopKernel | GemmKernel) -> str:
+    if isinstance(kernel, GemmKernel):
+        return ""
+    return "[" + ", ".join(map(str, kernel.axes)) + "]"
+
+
+def _plan_lines(target: CpuTarget) -> list[str]:
+    plans = list(target.planned)
+    lines = [f"{len(plans)} plans, each without recompilation:"] if plans else []
+    counts = Counter(_plan_line(plan) for plan in plans)
+    return lines + [f"  {line}" for line in counts]
+
+
+def _plan_line(plan: Plan) -> str:
+    sizes = ", ".join(f"{name}={value}" for name, value in plan.values) or "static"
+    proof = f" ({plan.proof})" if plan.proof else ""
+    return (
+        f"{sizes}: arena {plan.arena_bytes} bytes, lower bound "
+        f"{plan.lower_bound_bytes}{proof}, unplanned {plan.unplanned_bytes}"
+    )

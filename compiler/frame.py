@@ -1,0 +1,148 @@
+"""A Frame: the memory of one running copy of a sized program.
+
+It holds the arena, one block of words (instructions, pointer table, what COMMIT
+checks), the status and one context per worker. Inputs and outputs are given per call by
+writing their addresses into the words that name them, or once and for all by `own`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.compiler import threads, vm
+from staticgrad.compiler.assembler import aligned_rows
+from staticgrad.compiler.failures import failure
+from staticgrad.compiler.instructions import Sized
+from staticgrad.ir.node import Input, aligned_empty
+from staticgrad.ir.size import Shape, evaluate
+from staticgrad.ir.types import DType
+
+CONTEXT_WORDS = 2  # status address and scratch address
+CONTEXT_BYTES = 8 * CONTEXT_WORDS
+
+Array = npt.NDArray[Any]
+
+
+class Frame:
+    """One running copy; two threads never share one."""
+
+    depth = 1
+
+    def __init__(self, sized: Sized) -> None:
+        self.sized = sized
+        self.inputs: dict[str, Array] = {}
+        self.outputs: list[Array] = []
+        self.status = np.zeros(vm.STATUS_WORDS, np.int64)
+        self.stop = np.zeros(1, np.int64)
+        self.stop_address = int(self.stop.ctypes.data)
+        self._arena = aligned_empty((max(sized.plan.arena_bytes, 1),), np.uint8)
+        workers = max(threads.most_workers(), 1) if sized.parallel else 1
+        self._scratch = aligned_empty((workers, sized.scratch_bytes), np.uint8)
+        self._contexts = np.zeros((workers, CONTEXT_WORDS), np.int64)
+        self._contexts[:, 0] = self.status.ctypes.data
+        self._contexts[:, 1] = self._scratch.ctypes.data + sized.scratch_bytes * (
+            np.arange(workers)
+        )
+        self._words = self._linked(workers)
+        self.pc = int(self._words.ctypes.data)
+
+    def _linked(self, workers: int) -> npt.NDArray[np.int64]:
+        """Instructions, pointers and finite table in one block, addresses filled in."""
+        sized = self.sized
+        rows, pointers, finite = len(sized.rows), len(sized.pointers), sized.finite
+        extra = -(-(pointers + 2 * len(finite)) // vm.WORDS)
+        words = aligned_rows(rows + extra)
+        start = int(words.ctypes.data)
+        words[:rows] = sized.rows
+        first_pointer = rows * vm.WORDS
+        first_finite = first_pointer + pointers
+        kernels = sized.kernel_rows
+        words[kernels, 2] = start + 8 * (first_pointer + sized.operand_first)
+        words[kernels, 7] = self._contexts.ctypes.data
+        words[kernels, 8] = CONTEXT_BYTES
+        words[kernels, 9] = workers
+        words[kernels, 11] = threads.address()
+        words[sized.commit_row, 1:4] = (
+            self.status.ctypes.data, start + 8 * first_finite, len(finite)
+        )  # fmt: skip
+        flat = words.reshape(-1)
+        for number, (_, kind) in enumerate(finite):
+            flat[first_finite + 2 * number + 1] = kind
+        where = np.concatenate(
+            [
+                first_pointer + np.arange(pointers),
+                first_finite + 2 * np.arange(len(finite)),
+                sized.references[:, 0] * vm.WORDS + sized.references[:, 1],
+            ]
+        )
+        buffers = np.concatenate(
+            [sized.pointers, [b for b, _ in finite], sized.references[:, 2]]
+        ).astype(np.int64)
+        base = self._addresses()
+        flat[where] = base[buffers]
+        self._flat = flat
+        self._find_patches(where, buffers)
+        return words
+
+    def _addresses(self) -> npt.NDArray[np.int64]:
+        """The address of every buffer that has one before the call."""
+        sized = self.sized
+        offsets = np.array(sized.plan.offsets, np.int64)
+        arena = np.where(offsets >= 0, self._arena.ctypes.data + offsets, 0)
+        base = np.where(offsets >= 0, arena, sized.code.fixed)
+        return np.append(base, np.zeros(len(sized.code.schedule.outputs), np.int64))
+
+    def _find_patches(
+        self, where: npt.NDArray[np.int64], buffers: npt.NDArray[np.int64]
+    ) -> None:
+        def words_of(buffer: int) -> npt.NDArray[np.int64]:
+            return where[np.searchsorted(ordered, buffer):
+                         np.searchsorted(ordered, buffer, "right")]  # fmt: skip
+
+        order = np.argsort(buffers, kind="stable")
+        ordered, where = buffers[order], where[order]
+        given = [b for b in self.sized.code.schedule.buffers if b.kind == "input"]
+        self.input_words: dict[int, npt.NDArray[np.int64]] = {
+            b.position: words_of(b.number) for b in given
+        }
+        self.output_words = [words_of(b) for b in self.sized.output_buffers]
+
+    def set_input(self, position: int, address: int) -> None:
+        """Read input `position` at `address` from now on."""
+        words = self.input_words.get(position)
+        if words is not None:
+            self._flat[words] = address
+
+    def set_output(self, position: int, address: int) -> None:
+        """Write output `position` to `address` from now on."""
+        self._flat[self.output_words[position]] = address
+
+    def own(self, inputs: Sequence[Input]) -> Frame:
+        """Give it arrays of its own for ``inputs`` and ``outputs``."""
+        schedule = self.sized.code.schedule
+        for position, leaf in enumerate(inputs):
+            self.inputs[leaf.name] = self._array(leaf.shape, leaf.dtype)
+            self.set_input(position, self.inputs[leaf.name].ctypes.data)
+        results = [schedule.buffers[number] for number in schedule.outputs]
+        self.outputs = [self._array(r.shape, r.dtype) for r in results]
+        for position, array in enumerate(self.outputs):
+            self.set_output(position, array.ctypes.data)
+        return self
+
+    def _array(self, shape: Shape, dtype: DType) -> Array:
+        values = dict(self.sized.plan.values)
+        return aligned_empty(tuple(evaluate(dim, values) for dim in shape), dtype)
+
+    def run(self, stop: int | None = None) -> int:
+        """Run once, see `vm.run`; `stop` is the address of a stop cell."""
+        return vm.run(self.pc, self.stop_address if stop is None else stop)
+
+    def error(self) -> Exception:
+        """The exception for the status, which is cleared."""
+        status = self.status.copy()
+        self.status[:] = 0
+        return failure(self.sized.code, status)

@@ -1,0 +1,261 @@
+"""The instruction table of a Plan: everything that depends on sizes but on no address.
+
+`size(code, plan)` gives a `Sized`: instructions, size tables and tables of products,
+which all running copies share, and a list of references, the words that hold the
+address of a buffer. frame.py makes a running copy of it.
+
+Order: COPY of outputs that are leaves (so that they show the values before the step),
+the kernels before the commit point, COMMIT, the other kernels, COPY of outputs that
+are named twice, END. With `poison` temporary memory is filled with 0xFF (NaN, -1) at
+the start and wherever a buffer's life ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from staticgrad.compiler import blas, vm
+from staticgrad.compiler.assembler import SCALARS
+from staticgrad.compiler.codegen.loops import scratch_bytes
+from staticgrad.compiler.failures import refuse_empty_extents
+from staticgrad.compiler.finish import finish_values, slots_and_out
+from staticgrad.compiler.kernels import FinishKernel, GemmKernel, LoopKernel
+from staticgrad.compiler.launch import chunking
+from staticgrad.compiler.plan import Plan
+from staticgrad.compiler.program import Code, Words
+from staticgrad.compiler.schedule import Schedule
+from staticgrad.errors import CompilerBug
+from staticgrad.ir.node import ALIGNMENT
+from staticgrad.ir.size import evaluate
+
+HEADER = 2  # words of a size table before the sizes: indices per chunk and site base
+
+Values = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """Code for given sizes.
+
+    `rows` are the instructions, with 0 where the address of a frame belongs. Kernel k
+    of those that run has row ``kernel_rows[k]`` and its operands from
+    ``operand_first[k]`` on in the pointer table, whose entry i is the address of buffer
+    ``pointers[i]``. `references` are (row, word, buffer) of further words that hold an
+    address. Output p is written at the address of buffer ``output_buffers[p]``; numbers
+    past the schedule's buffers are outputs without a buffer of their own.
+    `finite` are (buffer, dtype code) of what COMMIT checks.
+    """
+
+    code: Code
+    plan: Plan
+    rows: Words
+    kernel_rows: Words
+    operand_first: Words
+    pointers: Words
+    references: Words
+    output_buffers: tuple[int, ...]
+    commit_row: int
+    finite: tuple[tuple[int, int], ...]
+    scratch_bytes: int
+    parallel: bool
+    tables: tuple[Words, ...]
+
+
+def size(code: Code, plan: Plan, poison: bool = False) -> Sized:
+    """Instructions for `plan`; IndexOutOfRange if an index has nothing to point at."""
+    values = dict(plan.values)
+    refuse_empty_extents(code.loops, values)
+    finishes = dict(_finishes(code, plan, values))
+    numbers = np.array(
+        [
+            evaluate(dim, values if finish < 0 else finishes[finish])
+            for dim, finish in code.dims
+        ],
+        np.int64,
+    )
+    chunks = _chunks(code, plan, finishes)
+    sizes, products = _size_tables(code, numbers, chunks), _products(code, values)
+    rows = _kernel_rows(code, numbers, chunks, sizes, products)
+    dropped = [k for k, values in finishes.items() if values["chunks"] <= 1]
+    kept = np.setdiff1d(np.arange(len(code.loops)), dropped)
+    output_buffers, copies = _outputs(code.schedule)
+    table = _Table(rows, kept, copies, code, plan, poison)
+    return Sized(
+        code=code,
+        plan=plan,
+        rows=table.rows,
+        kernel_rows=table.kernel_rows,
+        operand_first=code.first[kept],
+        pointers=_pointers(code, dropped),
+        references=table.references,
+        output_buffers=output_buffers,
+        commit_row=table.commit_row,
+        finite=tuple(_finite(code.schedule)),
+        scratch_bytes=_scratch_bytes(code, values),
+        parallel=bool((table.rows[table.kernel_rows, 6] > 1).any()),
+        tables=(sizes, products),
+    )
+
+
+def _finishes(
+    code: Code, plan: Plan, values: Values
+) -> Iterator[tuple[int, dict[str, int]]]:
+    for number, kernel in enumerate(code.schedule.kernels):
+        if isinstance(kernel, FinishKernel):
+            _check_slots(code.schedule, kernel)
+            chunks = plan.chunks[kernel.chunks_of][0]
+            yield number, finish_values(kernel, chunks, values)
+
+
+def _check_slots(schedule: Schedule, kernel: FinishKernel) -> None:
+    slots, _ = slots_and_out(kernel)
+    writer = schedule.kernels[kernel.chunks_of] if kernel.chunks_of >= 0 else None
+    written = writer.operands if writer else ()
+    if not any(o.per_chunk and o.buffer == slots.buffer for o in written):
+        raise CompilerBug(f"{kernel.name} does not know which kernel wrote its slots")
+
+
+def _chunks(code: Code, plan: Plan, finishes: Mapping[int, Values]) -> Words:
+    chunks = np.array(plan.chunks, np.int64).reshape(-1, 2)
+    for number, values in finishes.items():
+        loop = code.loops[number]
+        if isinstance(loop, LoopKernel):
+            chunks[number] = chunking(loop, values)
+    return chunks
+
+
+def _size_tables(code: Code, numbers: Words, chunks: Words) -> Words:
+    """All size tables one after the other, each with its header."""
+    kernels = np.arange(len(code.loops))
+    lengths = np.diff(np.append(code.table_first, len(code.table)))
+    tables = np.zeros(len(code.table) + HEADER * len(kernels), np.int64)
+    starts = code.table_first + HEADER * kernels
+    tables[starts] = chunks[:, 1]
+    tables[starts + 1] = code.site_base
+    owner = np.repeat(kernels, lengths)
+    tables[np.arange(len(code.table)) + HEADER * (owner + 1)] = numbers[code.table]
+    return tables
+
+
+def _products(code: Code, values: Values) -> Words:
+    """One table per matrix product, in order."""
+    tables = [
+        blas.describe(kernel, values)
+        for kernel in code.loops
+        if isinstance(kernel, GemmKernel)
+    ]
+    return np.array(tables, np.int64).reshape(-1, blas.WORDS)
+
+
+def _kernel_rows(
+    code: Code, numbers: Words, chunks: Words, sizes: Words, products: Words
+) -> Words:
+    """One CALL or GEMM row per kernel, without the addresses of a frame."""
+    rows = np.zeros((len(code.loops), vm.WORDS), np.int64)
+    extents = numbers[code.extents]
+    starts = code.table_first + HEADER * np.arange(len(rows))
+    rows[:, 0] = vm.CALL
+    rows[:, 1] = code.functions
+    rows[:, 3] = sizes.ctypes.data + 8 * starts
+    rows[:, 4] = extents
+    rows[:, 5] = chunks[:, 1]
+    rows[:, 6] = chunks[:, 0]
+    rows[:, 10] = extents * numbers[code.costs]
+    (where,) = np.nonzero([isinstance(k, GemmKernel) for k in code.loops])
+    rows[where, 0] = vm.GEMM
+    rows[where, 1] = products.ctypes.data + products.strides[0] * np.arange(len(where))
+    rows[where, 6] = products[:, blas.ITEMS]
+    rows[where, 10] = blas.additions(products)
+    return rows
+
+
+def _pointers(code: Code, dropped: list[int]) -> Words:
+    """The buffer behind each operand.
+
+    A kernel of one chunk writes its result where the dropped finish would have.
+    """
+    stands_for = np.arange(len(code.schedule.buffers))
+    for number in dropped:
+        kernel = code.schedule.kernels[number]
+        if isinstance(kernel, FinishKernel):
+            slots, out = slots_and_out(kernel)
+            stands_for[slots.buffer] = out.buffer
+    pointers: Words = stands_for[code.buffers]
+    return pointers
+
+
+def _outputs(schedule: Schedule) -> tuple[tuple[int, ...], list[tuple[bool, int, int]]]:
+    """Where each output goes, and copies (at the start?, from buffer, to buffer)."""
+    targets: list[int] = []
+    copies: list[tuple[bool, int, int]] = []
+    for position, number in enumerate(schedule.outputs):
+        own = schedule.buffers[number].kind == "output"
+        if own and number not in targets:
+            targets.append(number)
+            continue
+        targets.append(len(schedule.buffers) + position)
+        copies.append((not own, number, targets[-1]))
+    return tuple(targets), copies
+
+
+def _finite(schedule: Schedule) -> Iterator[tuple[int, int]]:
+    for number in schedule.finite:
+        yield number, SCALARS[schedule.buffers[number].dtype.name]
+
+
+def _scratch_bytes(code: Code, values: Values) -> int:
+    sizes = (scratch_bytes(k, values) for k in code.loops if isinstance(k, LoopKernel))
+    most = max(sizes, default=0)
+    return most + -most % ALIGNMENT
+
+
+class _Table:
+    """Merges the rows of kernels with the others, in order of their places."""
+
+    def __init__(
+        self, kernel_rows: Words, kept: Words, copies: list[tuple[bool, int, int]],
+        code: Code, plan: Plan, poison: bool,
+    ) -> None:  # fmt: skip
+        self._rows: list[list[int]] = []
+        self._places: list[float] = []
+        self._addresses: list[tuple[int, int, int]] = []
+        end = len(code.loops)
+        for at_start, source, target in copies:
+            row = [vm.COPY, 0, 0, plan.bytes[source]]
+            self._add(-1.0 if at_start else end, row, (1, target), (2, source))
+        if poison:
+            self._add_poison(code.schedule, plan)
+        commit = self._add(code.schedule.commit - 0.25, [vm.COMMIT])
+        self._add(end + 1, [vm.END])
+        others = np.zeros((len(self._rows), vm.WORDS), np.int64)
+        for number, row in enumerate(self._rows):
+            others[number, : len(row)] = row
+        places = np.concatenate([np.array(self._places), kept.astype(float)])
+        order = np.argsort(places, kind="stable")
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        self.rows: Words = np.concatenate([others, kernel_rows[kept]])[order]
+        self.kernel_rows: Words = rank[len(others) :]
+        self.commit_row = int(rank[commit])
+        references = np.array(self._addresses, np.int64).reshape(-1, 3)
+        references[:, 0] = rank[references[:, 0]]
+        self.references: Words = references
+
+    def _add(self, place: float, row: list[int], *addresses: tuple[int, int]) -> int:
+        number = len(self._rows)
+        self._rows.append(row)
+        self._places.append(place)
+        self._addresses += [(number, word, buffer) for word, buffer in addresses]
+        return number
+
+    def _add_poison(self, schedule: Schedule, plan: Plan) -> None:
+        for buffer in schedule.buffers:
+            number = buffer.number
+            if plan.offsets[number] < 0:
+                continue
+            row = [vm.FILL, 0, 0xFF, plan.bytes[number]]
+            self._add(-2.0, row, (1, number))
+            self._add(plan.last[number] + 0.5, row, (1, number))

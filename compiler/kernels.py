@@ -1,0 +1,237 @@
+"""Kernels: units of native work, from which source for every target is generated.
+
+A LoopKernel is a nest of loops over `axes` with an SSA body: each value is assigned
+once (registers of reductions aside) and carries the dtype it has. Axis 0 is the chunked
+one: the launcher calls the kernel for ranges [begin, end) of it, and ``Loop(0, ...)``
+runs over that range; statements outside of it run once per chunk. A GemmKernel is a
+call of a matrix product.
+
+Buffers are named by number (see schedule.py); a kernel reads and writes them through
+its operands. One operand is one pointer: what is read and written in place is one
+operand with access "update".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from staticgrad.ir.size import Dim
+from staticgrad.ir.source import Source
+from staticgrad.ir.types import DType
+
+Mode: TypeAlias = Literal["read", "write", "update"]
+Combine: TypeAlias = Literal["add", "multiply", "maximum", "minimum", "and", "or"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One buffer as a kernel sees it.
+
+    `per_chunk`: the buffer has one slot per chunk, and the kernel writes its own slot;
+    `slot` elements apart. A Finish kernel combines the slots.
+    """
+
+    buffer: int
+    mode: Mode
+    dtype: DType
+    per_chunk: bool = False
+    slot: Dim = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """`extent` elements of memory that each thread has to itself."""
+
+    dtype: DType
+    extent: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An element: ``offset + sum(strides[a] * index of axis a) + dynamic``.
+
+    `operand` counts operands from 0; scratch number s is -1 - s. `dynamic` is a pair of
+    an int64 value (already checked and wrapped) and its stride.
+    """
+
+    operand: int
+    strides: tuple[Dim, ...]
+    offset: Dim = 0
+    dynamic: tuple[int, Dim] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """``result = number``."""
+
+    result: int
+    value: float | int | bool
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """``result = memory[access]``."""
+
+    result: int
+    access: Access
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """``result = template(args)``.
+
+    `attrs` fill the names of the template. `site` is an index into the kernel's sites.
+    """
+
+    result: int
+    template: str
+    args: tuple[int, ...]
+    dtype: DType
+    attrs: tuple[tuple[str, Any], ...] = ()
+    site: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """``result = offset + sum(strides[a] * index of axis a)``, an int64."""
+
+    result: int
+    strides: tuple[Dim, ...]
+    offset: Dim = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckIndex:
+    """``result = value wrapped to 0..extent-1``; a bad one is reported and becomes 0.
+
+    `position` is an int64 value that tells which element of the index is bad. With
+    extent 0 nothing may be read: the kernel is launched on an empty range.
+    """
+
+    result: int
+    value: int
+    extent: Dim
+    position: int
+    site: int
+    wrap: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """``memory[access] = value``."""
+
+    access: Access
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Initial:
+    """``register = identity of combine``, before the loop that reduces into it."""
+
+    register: int
+    combine: Combine
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulate:
+    """``register = combine(register, value)``; additions may be reassociated."""
+
+    register: int
+    combine: Combine
+    value: int
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """`body` for every index of axis `axis` (of [begin, end) where axis is 0)."""
+
+    axis: int
+    body: tuple[Statement, ...]
+
+
+Statement: TypeAlias = (
+    Number | Load | Compute | Index | CheckIndex | Store | Initial | Accumulate | Loop
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What an error or a profile says about a statement."""
+
+    op: str
+    source: Source | None
+    scope: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopKernel:
+    """A loop nest. `axes` are its extents, outermost (chunked) first.
+
+    `name` tells what it does, for people. `row_cost` is the work of one index of axis 0
+    in additions, from which the launcher derives chunks and whether to use threads.
+    `parallel` is False where chunks would not be independent: it is then one chunk.
+    A chunk has at least `least_rows` indices, so that slots stay small beside the data.
+    """
+
+    name: str
+    axes: tuple[Dim, ...]
+    operands: tuple[Operand, ...]
+    scratch: tuple[Scratch, ...]
+    body: tuple[Statement, ...]
+    sites: tuple[Site, ...]
+    row_cost: Dim
+    parallel: bool = True
+    fails: bool = False
+    least_rows: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GemmKernel:
+    """``C = alpha * A @ B + beta * C`` in row-major terms, `batch` times.
+
+    Operands are A (m, k), B (k, n), C (m, n). A row is `ld` elements after the one
+    before; a transposed operand is stored as (k, m) or (n, k). `offsets` and
+    `batch_strides` are in elements.
+    """
+
+    name: str
+    operands: tuple[Operand, Operand, Operand]
+    m: Dim
+    n: Dim
+    k: Dim
+    transposed: tuple[bool, bool]
+    ld: tuple[Dim, Dim, Dim]
+    offsets: tuple[Dim, Dim, Dim]
+    batch: Dim
+    batch_strides: tuple[Dim, Dim, Dim]
+    alpha: float
+    beta: float
+    sites: tuple[Site, ...]
+    fails: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FinishKernel:
+    """``out = combine over the chunks of slots``; nothing where there is one chunk.
+
+    `chunks_of` is the position in the schedule of the kernel that wrote the slots. With
+    one chunk that kernel writes `out` directly and this one is dropped. It is -1 until
+    the order is known.
+    """
+
+    name: str
+    operands: tuple[Operand, Operand]
+    extent: Dim
+    combine: Combine
+    dtype: DType
+    sites: tuple[Site, ...]
+    fails: bool = False
+    chunks_of: int = -1
+
+
+Kernel: TypeAlias = LoopKernel | GemmKernel | FinishKernel

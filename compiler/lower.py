@@ -1,0 +1,307 @@
+"""From an optimised Graph to a Schedule.
+
+``materialise`` puts copies where memory needs them, ``fuse`` groups nodes, ``nest`` and
+``calls`` make kernels of the groups, ``order`` says when each runs, ``alias`` lets a
+kernel write over what it read last. The order obeys the commit rule (schedule.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from staticgrad.compiler.alias import in_place
+from staticgrad.compiler.calls import gemm, placed, scattered
+from staticgrad.compiler.fuse import Group, Timing, fuse
+from staticgrad.compiler.kernels import (
+    FinishKernel,
+    Kernel,
+    LoopKernel,
+    Operand,
+    Site,
+)
+from staticgrad.compiler.layouts import base_of, is_view
+from staticgrad.compiler.materialise import materialise
+from staticgrad.compiler.nest import nest
+from staticgrad.compiler.order import Task, order
+from staticgrad.compiler.schedule import Buffer, BufferKind, Schedule
+from staticgrad.errors import CompilerBug
+from staticgrad.ir.graph import Graph
+from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
+from staticgrad.ir.op import IndexCheck, Leaf, Matmul, Place, Reduce, Scatter
+from staticgrad.ir.size import Dim, evaluate, product, symbols
+
+TYPICAL_SIZE = 64  # what a symbolic size counts as when orders are compared
+
+
+def lower(
+    graph: Graph,
+    finite: Sequence[Tensor] = (),
+    sizes: Mapping[str, int] | None = None,
+) -> Schedule:
+    """The Schedule of `graph`.
+
+    `finite` are tensors (outputs of the graph) that have to be finite before anything
+    is committed; `sizes` are typical values of symbols, used to compare orders.
+    """
+    positions = [_position(graph.outputs, tensor) for tensor in finite]
+    unplanned = tuple(unplanned_bytes(graph))
+    graph = materialise(graph)
+    checked = [graph.outputs[position] for position in positions]
+    timing = timing_of(graph, checked)
+    groups = fuse(graph, timing)
+    lowering = _Lowering(graph, timing, groups, checked)
+    schedule = lowering.schedule(sizes or {}, unplanned)
+    return in_place(schedule)
+
+
+def _position(outputs: Sequence[Tensor], tensor: Tensor) -> int:
+    return next(i for i, output in enumerate(outputs) if output is tensor)
+
+
+def unplanned_bytes(graph: Graph) -> Iterable[Dim]:
+    """The bytes of every tensor of the graph, leaves excepted."""
+    for node in graph.nodes:
+        if not isinstance(node.op.code, Leaf):
+            for kind in node.types:
+                yield product(kind.shape) * kind.dtype.itemsize
+
+
+def timing_of(graph: Graph, finite: Sequence[Tensor]) -> Timing:
+    """What has to run before the commit, and what writes leaves."""
+    late = {new.node: leaf for leaf, new in graph.updates}
+    leaves = set(late.values())
+    readers: dict[Tensor, list[Node]] = {}
+    for node in graph.nodes:
+        for base in {base_of(t) for t in node.inputs} & leaves:
+            if not is_view(node.outputs[0]):
+                readers.setdefault(base, []).append(node)
+    after = {
+        node: tuple(other for other in readers.get(leaf, ()) if other is not node)
+        for node, leaf in late.items()
+    }
+    checks = [n.outputs[0] for n in graph.nodes if isinstance(n.op.code, IndexCheck)]
+    early = Graph.closed((), (*checks, *finite)).nodes
+    return Timing(frozenset(early), late, after)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A kernel before it has its place in the order."""
+
+    kernel: Kernel
+    early: bool
+    late: bool
+
+
+class _Lowering:
+    """Buffers and kernels of one graph."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        timing: Timing,
+        groups: Sequence[Group],
+        finite: Sequence[Tensor],
+    ) -> None:
+        self.graph = graph
+        self.timing = timing
+        self.groups = groups
+        self.finite = finite
+        self.buffers: list[Buffer] = []
+        self.buffer_of: dict[Tensor, int] = {}
+        self.outputs = {t: i for i, t in reversed(list(enumerate(graph.outputs)))}
+        self.inputs = {t: i for i, t in enumerate(graph.inputs)}
+        self.steps: list[_Step] = []
+
+    def schedule(
+        self, sizes: Mapping[str, int], unplanned: tuple[Dim, ...]
+    ) -> Schedule:
+        needed = self._needed()
+        for group in self.groups:
+            if group.kind == "loop":
+                self._lower_loop(group, needed)
+            elif group.kind == "single":
+                self._lower_call(group)
+        sequence, commit = self._order(sizes)
+        return Schedule(
+            buffers=tuple(self.buffers),
+            kernels=with_makers([self.steps[n].kernel for n in sequence]),
+            commit=commit,
+            outputs=tuple(self.buffer(t) for t in self.graph.outputs),
+            finite=tuple(self.buffer(t) for t in self.finite),
+            unplanned=unplanned,
+        )
+
+    # Buffers
+
+    def buffer(self, tensor: Tensor) -> int:
+        """The number of the tensor's buffer, made at the first request."""
+        if tensor not in self.buffer_of:
+            self.buffer_of[tensor] = self._new_buffer(tensor)
+        return self.buffer_of[tensor]
+
+    def _new_buffer(self, tensor: Tensor) -> int:
+        leaf = self.timing.late.get(tensor.node)
+        if leaf is not None:
+            return self.buffer(leaf)
+        if isinstance(tensor, Input):
+            return self._add("input", tensor, tensor.name, self.inputs[tensor])
+        if isinstance(tensor, Stored):
+            return self._add("stored", tensor, tensor.name, leaf=tensor)
+        if isinstance(tensor, Constant):
+            return self._add("constant", tensor, "constant")
+        position = self.outputs.get(tensor, -1)
+        kind: BufferKind = "temporary" if position < 0 else "output"
+        return self._add(kind, tensor, tensor.op.name, position)
+
+    def _add(
+        self,
+        kind: BufferKind,
+        tensor: Tensor,
+        name: str,
+        position: int = -1,
+        leaf: Stored | None = None,
+    ) -> int:
+        value = tensor.value if isinstance(tensor, Constant) else None
+        shape, dtype = tensor.shape, tensor.dtype
+        number = len(self.buffers)
+        self.buffers.append(
+            Buffer(number, kind, shape, dtype, name, position, leaf, value)
+        )
+        return number
+
+    def _slots(self, node: Node) -> int:
+        return self._add("slots", node.outputs[0], f"{node.op.name} slots")
+
+    def _needed(self) -> set[Tensor]:
+        """Tensors that have to lie in memory."""
+        needed = set(self.graph.outputs) | set(self.finite)
+        needed.update(t for node in self.timing.late for t in node.outputs)
+        for group in self.groups:
+            needed.update(
+                base_of(tensor)
+                for node in group.nodes
+                for tensor in node.inputs
+                if not (group.kind == "loop" and base_of(tensor) in group.made)
+            )
+            needed.update(t for node in group.gathered for t in node.outputs)
+        return needed
+
+    # Kernels
+
+    def _lower_loop(self, group: Group, needed: set[Tensor]) -> None:
+        made = [t for node in group.nodes for t in node.outputs if t in needed]
+        stored = {tensor: self.buffer(tensor) for tensor in made}
+        result = nest(group, stored, self._slots, self.buffer)
+        self.steps.append(_Step(result.kernel, group.early, group.late))
+        for slots in result.slots:
+            self._finish(slots.node, result.kernel.operands[slots.operand].buffer)
+
+    def _finish(self, node: Node, slots: int) -> None:
+        tensor = node.outputs[0]
+        read = Operand(slots, "read", tensor.dtype)
+        write = Operand(self.buffer(tensor), "write", tensor.dtype)
+        code = node.op.code
+        if not isinstance(code, Reduce):
+            raise CompilerBug(f"{node} has slots but is no reduction")
+        site = Site(node.op.name, node.source, node.scope)
+        kernel = FinishKernel(
+            name=f"finish_{code.combine}",
+            operands=(read, write),
+            extent=product(tensor.shape),
+            combine=code.combine,
+            dtype=tensor.dtype,
+            sites=(site,),
+        )
+        self.steps.append(_Step(kernel, node in self.timing.early, False))
+
+    def _lower_call(self, group: Group) -> None:
+        (node,) = group.nodes
+        makers: dict[type, Callable[..., list[Kernel]]] = {
+            Matmul: gemm,
+            Place: placed,
+            Scatter: scattered,
+        }
+        make = makers.get(type(node.op.code))
+        if make is None:
+            raise CompilerBug(f"no kernel for {node}")
+        early = node in self.timing.early
+        late = node in self.timing.late
+        self.steps.extend(_Step(k, early, late) for k in make(node, self.buffer))
+
+    # Order
+
+    def _order(self, sizes: Mapping[str, int]) -> tuple[list[int], int]:
+        """The order of the steps, and how many run before the commit."""
+        tasks = [_task(step) for step in self.steps]
+        before = _dependencies(self.steps, self.buffers)
+        gate = len(tasks)
+        early = [number for number, step in enumerate(self.steps) if step.early]
+        whole = [
+            Task(reads, writes, tuple(after) + ((gate,) if step.late else ()))
+            for (reads, writes), after, step in zip(
+                tasks, before, self.steps, strict=True
+            )
+        ]
+        whole.append(Task((), (), tuple(early)))
+        found = order(whole, self._bytes(sizes))
+        place = found.index(gate)
+        return [number for number in found if number != gate], place
+
+    def _bytes(self, sizes: Mapping[str, int]) -> list[int]:
+        names = symbols(tuple(d for b in self.buffers for d in b.shape))
+        values = {name: sizes.get(name, TYPICAL_SIZE) for name in names}
+        return [
+            evaluate(b.elements, values) * b.dtype.itemsize
+            if b.kind in ("temporary", "slots")
+            else 0
+            for b in self.buffers
+        ]
+
+
+def with_makers(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
+    """Finish kernels that know the position of the kernel whose slots they combine."""
+    maker: dict[int, int] = {}
+    result: list[Kernel] = []
+    for position, kernel in enumerate(kernels):
+        if isinstance(kernel, FinishKernel):
+            kernel = replace(kernel, chunks_of=maker[kernel.operands[0].buffer])
+        elif isinstance(kernel, LoopKernel):
+            maker.update((o.buffer, position) for o in kernel.operands if o.per_chunk)
+        result.append(kernel)
+    return tuple(result)
+
+
+def _task(step: _Step) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    reads = [o.buffer for o in step.kernel.operands if o.mode != "write"]
+    writes = [o.buffer for o in step.kernel.operands if o.mode != "read"]
+    return tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes))
+
+
+def _dependencies(
+    steps: Sequence[_Step], buffers: Sequence[Buffer]
+) -> list[tuple[int, ...]]:
+    """For each step the steps that have to run before it."""
+    writers: dict[int, list[int]] = {}
+    readers: dict[int, list[int]] = {}
+    for number, step in enumerate(steps):
+        reads, writes = _task(step)
+        for buffer in reads:
+            readers.setdefault(buffer, []).append(number)
+        for buffer in writes:
+            writers.setdefault(buffer, []).append(number)
+    result: list[tuple[int, ...]] = []
+    for number, step in enumerate(steps):
+        reads, writes = _task(step)
+        before: set[int] = set()
+        for buffer in reads:
+            if buffers[buffer].kind != "stored":
+                before.update(w for w in writers.get(buffer, ()))
+        for buffer in writes:
+            if buffers[buffer].kind == "stored":
+                before.update(readers.get(buffer, ()))
+            before.update(w for w in writers[buffer] if w < number)
+        before.discard(number)
+        result.append(tuple(sorted(before)))
+    return result

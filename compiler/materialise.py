@@ -1,0 +1,186 @@
+"""Copies where a tensor has to lie in memory in a way that it does not.
+
+``y = view(x)``  ->  ``y = view(copy(x))``   where no strides express the view
+``matmul(x, y)`` ->  ``matmul(copy(x), y)``  where BLAS cannot read x
+outputs and new values of leaves that are views or leaves become copies, and so does a
+new value that anything else needs, or that reads its leaf in another order: afterwards
+the new value of a leaf can be written straight into the leaf.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from staticgrad.compiler.fuse import read_axes
+from staticgrad.compiler.layouts import base_of, is_free, is_view, layout_over
+from staticgrad.ir.graph import Graph, Update, infer, rebuilt
+from staticgrad.ir.node import Constant, Node, Stored, Tensor
+from staticgrad.ir.op import (
+    OPS,
+    Elementwise,
+    Gather,
+    Layout,
+    Leaf,
+    Matmul,
+    Place,
+    Position,
+    Random,
+    Scatter,
+    View,
+)
+from staticgrad.ir.size import Dim, Size
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """How BLAS reads a tensor: leading dimension, transposition, batch stride."""
+
+    transposed: bool
+    ld: Dim
+    offset: Dim
+    batch_stride: Dim
+
+
+def copied(tensor: Tensor) -> Tensor:
+    """A node that copies `tensor`, with its line."""
+    op = OPS["copy"]
+    types = infer(op, (tensor.type,), {})
+    node = tensor.node
+    return Node(op, (tensor,), {}, types, scope=node.scope, source=node.source).outputs[
+        0
+    ]
+
+
+def materialise(graph: Graph) -> Graph:
+    """See the module docstring."""
+    new: dict[Tensor, Tensor] = {}
+    for node in graph.nodes:
+        inputs = tuple(new[t] for t in node.inputs)
+        wanted = tuple(_input(node, i, t) for i, t in enumerate(inputs))
+        same = all(a is b for a, b in zip(wanted, node.inputs, strict=True))
+        kept = node if same else rebuilt(node, wanted)
+        new.update(zip(node.outputs, kept.outputs, strict=True))
+    replaced = {leaf for leaf, _ in graph.updates}
+    outputs = tuple(
+        copied(new[t]) if t in replaced else _output(new[t]) for t in graph.outputs
+    )
+    updates = tuple((leaf, new[t]) for leaf, t in graph.updates)
+    return Graph.closed(graph.inputs, outputs, _own(outputs, updates))
+
+
+def _input(node: Node, position: int, tensor: Tensor) -> Tensor:
+    code = node.op.code
+    if isinstance(code, View):
+        return tensor if has_layout(node, tensor) else copied(tensor)
+    if isinstance(code, Matmul):
+        return tensor if matrix_of(tensor) is not None else copied(tensor)
+    first = isinstance(code, Gather | Random) and position == 0
+    if (first or isinstance(code, Place | Scatter)) and is_made_in_loops(tensor):
+        return copied(tensor)
+    return tensor
+
+
+def has_layout(node: Node, tensor: Tensor) -> bool:
+    """Whether strides express the view `node` of `tensor`."""
+    base, code = base_of(tensor), node.op.code
+    start = Layout.contiguous(base.shape)
+    if isinstance(base.op.code, Position):
+        unit: list[Dim] = [0] * base.ndim
+        unit[base.node.attrs["axis"]] = 1
+        start = Layout(base.shape, tuple(unit))
+    layout = layout_over(tensor, start)
+    if layout is None or not isinstance(code, View):
+        return False
+    return code.of(layout, node.types[0].shape, node.attrs) is not None
+
+
+def is_made_in_loops(tensor: Tensor) -> bool:
+    """True for a value that lies nowhere in memory: indices along an axis."""
+    return is_free(tensor) and not isinstance(base_of(tensor), Constant)
+
+
+def _output(tensor: Tensor) -> Tensor:
+    return copied(tensor) if is_view(tensor) or is_made_in_loops(tensor) else tensor
+
+
+def _own(outputs: tuple[Tensor, ...], updates: tuple[Update, ...]) -> list[Update]:
+    """Updates whose new values are written by a node that does nothing else."""
+    graph = Graph.closed((), outputs, updates)
+    uses = Counter(t for node in graph.nodes for t in node.inputs)
+    uses.update(outputs)
+    uses.update(new for _, new in updates)
+    plain = [
+        (leaf, new if _is_own(leaf, new, uses) else copied(new))
+        for leaf, new in updates
+    ]
+    return _untangled(plain)
+
+
+def _is_own(leaf: Stored, new: Tensor, uses: Counter[Tensor]) -> bool:
+    if is_view(new) or uses[new] != 1 or isinstance(new.op.code, Leaf):
+        return False
+    if not isinstance(new.op.code, Elementwise | Random):
+        return False
+    counter = iter(range(new.ndim))
+    axes = tuple(None if n == 1 else next(counter) for n in new.shape)
+    reads = {
+        read_axes(new.node, position, axes)
+        for position, tensor in enumerate(new.inputs)
+        if base_of(tensor) is leaf
+    }
+    return reads <= {axes}
+
+
+def _untangled(updates: list[Update]) -> list[Update]:
+    """Of two new values of which one reads the other's leaf, that one is copied."""
+    leaves = {leaf for leaf, _ in updates}
+    result: list[Update] = []
+    for leaf, new in updates:
+        read = {base_of(t) for t in new.inputs}
+        tangled = any(other in leaves and other is not leaf for other in read)
+        result.append((leaf, copied(new) if tangled else new))
+    return result
+
+
+def matrix_of(tensor: Tensor) -> Matrix | None:
+    """How BLAS can read the last two axes of `tensor`, batch axes in one stride."""
+    if is_made_in_loops(tensor):
+        return None
+    layout = layout_over(tensor, Layout.contiguous(base_of(tensor).shape))
+    if layout is None:
+        return None
+    batch = _batch_stride(layout)
+    rows, columns = layout.shape[-2:]
+    down, right = layout.strides[-2:]
+    if batch is None:
+        return None
+    if right == 1 or columns == 1:
+        ld = columns if rows == 1 else down
+        return Matrix(False, ld, layout.offset, batch) if _is_positive(ld) else None
+    if down == 1 or rows == 1:
+        ld = rows if columns == 1 else right
+        return Matrix(True, ld, layout.offset, batch) if _is_positive(ld) else None
+    return None
+
+
+def _batch_stride(layout: Layout) -> Dim | None:
+    """The one stride that walks all batch axes; None if there is none."""
+    step: Dim | None = None
+    extent: Dim = 0
+    axes = zip(layout.shape[:-2], layout.strides[:-2], strict=True)
+    for size, stride in reversed(list(axes)):
+        if size == 1:
+            continue
+        if step is None:
+            step = stride
+        elif stride != extent:
+            return None
+        extent = stride * size
+    return 0 if step is None else step
+
+
+def _is_positive(dim: Dim) -> bool:
+    if isinstance(dim, Size):
+        return all(count > 0 for _, count in dim.terms)
+    return dim > 0

@@ -1,0 +1,1 @@
+"""Passes: pure functions Graph -> Graph, the same object where nothing changes."""

@@ -1,0 +1,45 @@
+"""``op(constants) = constant``, computed with NumPy.
+
+Only small results are kept: a constant of the program is memory that is read, while a
+broadcast number is not. Random draws, positions and whatever can fail stay as they are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from staticgrad.compiler.passes.match import by_rule
+from staticgrad.ir.graph import Graph, rewrite
+from staticgrad.ir.node import Constant, Node, Tensor, static_shape
+from staticgrad.ir.op import Elementwise, Matmul, Place, Reduce, View
+from staticgrad.ops.leaves import frozen
+
+FOLDED_ELEMENTS = 1024  # 4-8 KB, a tenth of a first-level cache
+
+
+def fold_constants(graph: Graph) -> Graph:
+    """``op(constants) = constant`` where the result has at most 1,024 elements."""
+    return rewrite(graph, by_rule(_fold))
+
+
+def _fold(node: Node) -> Tensor | None:
+    if not node.inputs or not isinstance(
+        node.op.code, Elementwise | Matmul | Place | Reduce | View
+    ):
+        return None
+    if not all(isinstance(t, Constant) for t in node.inputs) or not _is_small(node):
+        return None
+    values = [t.node.attrs["value"] for t in node.inputs]
+    with np.errstate(all="ignore"):
+        result = np.asarray(node.op.numpy(*values, **node.attrs))
+    return frozen(result, node.types[0].weak)
+
+
+def _is_small(node: Node) -> bool:
+    shape = static_shape(node.types[0].shape)
+    if shape is None:
+        return False
+    limit = FOLDED_ELEMENTS
+    if isinstance(node.op.code, View):  # a broadcast is cheaper than what it would fill
+        limit = min(limit, node.inputs[0].node.attrs["value"].size)
+    return int(np.prod(shape, dtype=np.int64)) <= limit

@@ -1,0 +1,98 @@
+"""What rewrite rules are written with: seeing patterns and making their replacement.
+
+A rule is a function of a node that gives the tensor to take the place of its one
+output, or None. A table maps the name of an op to its rule; ``by_table`` makes of it
+what ``rewrite`` drives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from staticgrad.ir.graph import Rule
+from staticgrad.ir.node import Constant, Node, Tensor
+from staticgrad.ir.op import View
+from staticgrad.ir.types import DType
+from staticgrad.ops.leaves import frozen
+from staticgrad.ops.shape import broadcasted
+
+NodeRule: TypeAlias = Callable[[Node], Tensor | None]
+
+CHASE = 8  # rules applied in a row to one node; the longest chain seen is 4
+COMPARED_ELEMENTS = 4096  # larger constants are not looked through for one value
+
+
+def number(value: float | np.generic, dtype: DType) -> Constant:
+    """A 0-d Constant."""
+    return frozen(np.asarray(value, dtype))
+
+
+def is_op(x: Tensor, name: str) -> bool:
+    """Whether `x` is made by the op called `name`."""
+    return x.node.op.name == name
+
+
+def uniform(x: Tensor) -> Any:
+    """The NumPy scalar that every element of `x` is known to be, or None."""
+    while isinstance(x.node.op.code, View):
+        x = x.inputs[0]
+    if not isinstance(x, Constant):
+        return None
+    value = x.value.reshape(-1)
+    if value.size == 1:
+        return value[0]
+    if not 0 < value.size <= COMPARED_ELEMENTS:
+        return None
+    bits = value.view(f"V{value.itemsize}")
+    return value[0] if (bits == bits[0]).all() else None
+
+
+def is_number(x: Tensor, value: float) -> bool:
+    """Whether every element of `x` is `value`; 0.0 and -0.0 are told apart."""
+    found = uniform(x)
+    if found is None or found != value:
+        return False
+    return found.dtype.kind != "f" or bool(np.signbit(found) == np.signbit(value))
+
+
+def by_table(rules: Mapping[str, NodeRule]) -> Rule:
+    """The rule for ``rewrite`` that looks each node's op up in `rules`."""
+    return by_rule(table_rule(rules))
+
+
+def table_rule(rules: Mapping[str, NodeRule]) -> NodeRule:
+    """The rule that applies the one of `rules` for the node's op, if there is one."""
+
+    def rule(node: Node) -> Tensor | None:
+        found = rules.get(node.op.name)
+        return None if found is None else found(node)
+
+    return rule
+
+
+def by_rule(rule: NodeRule) -> Rule:
+    """The rule for ``rewrite`` that applies `rule`, and again to what it made."""
+
+    def apply_rule(node: Node, _: Sequence[Tensor]) -> tuple[Tensor] | None:
+        if len(node.outputs) != 1:
+            return None
+        found = chase(rule, node)
+        return None if found is None else (found,)
+
+    return apply_rule
+
+
+def chase(rule: NodeRule, node: Node) -> Tensor | None:
+    """`rule` applied to `node`, then to its own result, until it gives nothing."""
+    (start,) = node.outputs
+    result: Tensor | None = None
+    for _ in range(CHASE):
+        found = rule(node)
+        if found is None or len(found.node.outputs) != 1:
+            return result if found is None else broadcasted(found, start.shape)
+        result = broadcasted(found, start.shape)
+        node = result.node
+    return result

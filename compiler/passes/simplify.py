@@ -1,0 +1,283 @@
+"""Algebraic simplification: a table of rules that hold for every value.
+
+Signed zeros, infinities and NaN come out the same, so ``x + 0.0`` stays (it turns -0.0
+into 0.0) and ``x * 0.0`` stays (NaN); ``x - 0.0`` and ``x * 1`` go. Numbers merge only
+where the merged product rounds as the two did.
+
+Known weakness: a power with exponent 2 or 3 becomes products, which round differently
+from ``pow`` by at most one unit in the last place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from staticgrad.compiler.passes.match import (
+    NodeRule,
+    by_table,
+    is_number,
+    is_op,
+    number,
+    uniform,
+)
+from staticgrad.ir.graph import Graph, rewrite
+from staticgrad.ir.node import Node, Tensor, static_shape
+from staticgrad.ir.types import DType
+from staticgrad.ops.named import named
+from staticgrad.ops.shape import reshaped
+
+
+def simplify(graph: Graph) -> Graph:
+    """``x * 1 = x``, ``x - 0 = x``, ``-(-x) = x``, ``x ** 2 = x * x``, ... (RULES)."""
+    return rewrite(graph, SIMPLIFY)
+
+
+def _add(node: Node) -> Tensor | None:
+    x, y = node.inputs
+    for a, b in ((x, y), (y, x)):
+        if is_number(b, -0.0 if b.dtype.kind == "f" else 0):
+            return a
+        if is_op(b, "negative"):
+            return named("subtract", a, b.inputs[0])  # a + (-b) = a - b
+    return None
+
+
+def _subtract(node: Node) -> Tensor | None:
+    x, y = node.inputs
+    if is_number(y, 0):
+        return x
+    if is_op(y, "negative"):
+        return named("add", x, y.inputs[0])
+    if x.dtype.kind in "iu" and is_number(x, 0):
+        return named("negative", y)
+    return None
+
+
+def _multiply(node: Node) -> Tensor | None:
+    x, y = node.inputs
+    for a, b in ((x, y), (y, x)):
+        found = _multiply_by(a, b)
+        if found is not None:
+            return found
+    if is_op(x, "negative") and is_op(y, "negative"):
+        return named("multiply", x.inputs[0], y.inputs[0])
+    return None
+
+
+def _multiply_by(x: Tensor, c: Tensor) -> Tensor | None:
+    """``x * c`` for a c that is one number."""
+    value = uniform(c)
+    if value is None:
+        return None
+    if value == 1:
+        return x
+    if value == -1 and x.dtype.kind in "if":
+        return named("negative", x)
+    if value == 0 and x.dtype.kind in "biu":
+        return number(0, x.dtype)
+    if is_op(x, "negative"):
+        return named("multiply", x.inputs[0], number(-value, x.dtype))
+    return _merge(x, value) if is_op(x, "multiply") else None
+
+
+def _merge(product: Tensor, outer: Any) -> Tensor | None:
+    """``(x * a) * b = x * (a * b)`` where both round alike."""
+    x, y = product.inputs
+    for a, b in ((x, y), (y, x)):
+        inner = uniform(b)
+        if inner is not None and merges(inner, outer):
+            return named("multiply", a, number(_times(inner, outer), a.dtype))
+    return None
+
+
+def merges(inner: Any, outer: Any) -> bool:
+    """Whether ``(x * inner) * outer`` is ``x * (inner * outer)`` for every x.
+
+    Integers always; floats where the first product is exact unless it overflows, in
+    which case so does the second: `inner` a power of two >= 1 and |outer| >= 1.
+    """
+    if inner.dtype.kind in "biu":
+        return True
+    grows = bool(abs(inner) >= 1 and abs(outer) >= 1)
+    finite = bool(np.isfinite(_times(inner, outer)))
+    return _is_power_of_two(inner) and grows and finite
+
+
+def _times(a: Any, b: Any) -> Any:
+    with np.errstate(all="ignore"):
+        return a * b
+
+
+def _is_power_of_two(value: Any) -> bool:
+    return bool(np.isfinite(value) and abs(np.frexp(value)[0]) == 0.5)
+
+
+def _divide(node: Node) -> Tensor | None:
+    x, y = node.inputs
+    value = uniform(y)
+    if value is not None and value.dtype.kind == "f" and _has_exact_inverse(value):
+        return named("multiply", x, number(1 / value, y.dtype))
+    if is_op(x, "negative") and is_op(y, "negative"):
+        return named("divide", x.inputs[0], y.inputs[0])
+    return None
+
+
+def _has_exact_inverse(value: Any) -> bool:
+    if not _is_power_of_two(value):
+        return False
+    tiny = np.finfo(value.dtype).tiny
+    return bool(abs(value) >= tiny and abs(value) <= 1 / tiny)
+
+
+def _negative(node: Node) -> Tensor | None:
+    (x,) = node.inputs
+    return x.inputs[0] if is_op(x, "negative") else None
+
+
+def _power(node: Node) -> Tensor | None:
+    x, y = node.inputs
+    exponent = uniform(y)
+    if exponent is None:
+        return None
+    if exponent == 0:
+        return number(1, x.dtype)
+    if exponent == 1:
+        return x
+    if exponent == 2:
+        return named("multiply", x, x)
+    if x.dtype.kind != "f":
+        return None
+    if exponent == 3:
+        return named("multiply", named("multiply", x, x), x)
+    if exponent == -1:
+        return named("divide", number(1, x.dtype), x)
+    return None
+
+
+def _cast(node: Node) -> Tensor | None:
+    (x,) = node.inputs
+    dtype = node.types[0].dtype
+    if x.dtype == dtype:
+        return x
+    if is_op(x, "cast") and _holds(x.dtype, x.inputs[0].dtype):
+        inner = x.inputs[0]  # the first cast lost nothing
+        return inner if inner.dtype == dtype else named("cast", inner, dtype=dtype)
+    return None
+
+
+def _holds(wide: DType, narrow: DType) -> bool:
+    """Whether every value of `narrow` is one of `wide`."""
+    return np.can_cast(narrow, wide, "safe") and not (
+        wide.kind == "f" and narrow.kind in "iu" and narrow.itemsize == 8
+    )
+
+
+def _logical_not(node: Node) -> Tensor | None:
+    (x,) = node.inputs
+    twice = is_op(x, "logical_not") and x.inputs[0].dtype == np.bool_
+    return x.inputs[0] if twice else None
+
+
+def _where(node: Node) -> Tensor | None:
+    condition, x, y = node.inputs
+    if x is y:
+        return x
+    known = uniform(condition)
+    if known is not None:
+        return x if known else y
+    if is_op(condition, "logical_not") and condition.inputs[0].dtype == np.bool_:
+        return named("where", condition.inputs[0], y, x)
+    return None
+
+
+def _same(node: Node) -> Tensor | None:
+    x, y = node.inputs
+    return x if x is y else None
+
+
+def _absolute(node: Node) -> Tensor | None:
+    (x,) = node.inputs
+    if is_op(x, "absolute"):
+        return x
+    return named("absolute", x.inputs[0]) if is_op(x, "negative") else None
+
+
+def _reduce(node: Node) -> Tensor | None:
+    (x,) = node.inputs
+    axes: tuple[int, ...] = node.attrs["axes"]
+    if x.dtype != node.types[0].dtype:
+        return None
+    if not axes:
+        return x
+    single = tuple(a for a in axes if x.shape[a] == 1)
+    if single:
+        return _drop_single(node, single)
+    if x.node.op is node.op:
+        return _reduce_at_once(node)
+    return _reduce_uniform(node)
+
+
+def _drop_single(node: Node, single: tuple[int, ...]) -> Tensor:
+    """A reduction over axes of size 1 is a reshape."""
+    (x,) = node.inputs
+    kept = [a for a in range(x.ndim) if a not in single]
+    left = tuple(kept.index(a) for a in node.attrs["axes"] if a not in single)
+    squeezed = reshaped(x, tuple(x.shape[a] for a in kept))
+    return named(node.op.name, squeezed, axes=left) if left else squeezed
+
+
+def _reduce_at_once(node: Node) -> Tensor | None:
+    """Two reductions of one kind, one after the other, are one."""
+    (inner,) = node.inputs
+    (x,) = inner.inputs
+    if x.dtype != inner.dtype:
+        return None
+    first: tuple[int, ...] = inner.node.attrs["axes"]
+    kept = [a for a in range(x.ndim) if a not in first]
+    axes = first + tuple(kept[a] for a in node.attrs["axes"])
+    return named(node.op.name, x, axes=tuple(sorted(axes)))
+
+
+def _reduce_uniform(node: Node) -> Tensor | None:
+    """The reduction of one number, where it is exact: sum(c) = n c."""
+    (x,) = node.inputs
+    value = uniform(x)
+    extents = static_shape(tuple(x.shape[a] for a in node.attrs["axes"]))
+    if value is None or extents is None or 0 in extents:
+        return None
+    if node.op.name == "reduce_prod":
+        return None
+    if node.op.name != "reduce_sum":
+        return number(value, x.dtype)
+    total = int(np.prod(extents)) * float(value)
+    exact = float(value).is_integer() and abs(total) < 2**24
+    fits = x.dtype.kind == "f" or x.dtype.itemsize >= 4
+    return number(total, x.dtype) if exact and fits else None
+
+
+RULES: dict[str, NodeRule] = {
+    "add": _add,
+    "subtract": _subtract,
+    "multiply": _multiply,
+    "divide": _divide,
+    "negative": _negative,
+    "power": _power,
+    "cast": _cast,
+    "logical_not": _logical_not,
+    "where": _where,
+    "maximum": _same,
+    "minimum": _same,
+    "logical_and": _same,
+    "logical_or": _same,
+    "absolute": _absolute,
+    "reduce_sum": _reduce,
+    "reduce_prod": _reduce,
+    "reduce_max": _reduce,
+    "reduce_min": _reduce,
+    "reduce_all": _reduce,
+    "reduce_any": _reduce,
+}
+
+SIMPLIFY = by_table(RULES)

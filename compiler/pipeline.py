@@ -1,0 +1,73 @@
+"""The passes, in order, each with its reason, and the verifier between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Literal
+
+from staticgrad.compiler.passes.cancel_moves import cancel_moves
+from staticgrad.compiler.passes.cse import merge_common
+from staticgrad.compiler.passes.drop_markers import drop_markers
+from staticgrad.compiler.passes.fold_constants import fold_constants
+from staticgrad.compiler.passes.resolve_mode import resolve_mode
+from staticgrad.compiler.passes.simplify import simplify
+from staticgrad.compiler.passes.stabilise import stabilise
+from staticgrad.errors import CompilerBug
+from staticgrad.ir.graph import Graph
+from staticgrad.ir.node import Node
+from staticgrad.ir.verify import verify_graph
+
+Pass = Callable[[Graph], Graph]
+Observer = Callable[[str, Graph], None]
+
+PASSES: tuple[tuple[Pass, str], ...] = (
+    (drop_markers, "gradients are made by now; markers hide patterns"),
+    (cancel_moves, "moves hide patterns from every later rule"),
+    (fold_constants, "rules look for numbers"),
+    (simplify, "fewer nodes for all that follows"),
+    (stabilise, "after folding, which shows the 1 of log(1 + x)"),
+    (drop_markers, "stabilise marks the maxima that it subtracts"),
+    (cancel_moves, "rules above leave reshapes and broadcasts"),
+    (simplify, "forms that the rules above uncovered"),
+    (fold_constants, "numbers that the rules above made"),
+    (merge_common, "last: equal nodes have one form by now"),
+)
+
+
+def optimise(
+    graph: Graph,
+    mode: Literal["train", "eval"],
+    observe: Observer | None = None,
+) -> Graph:
+    """`graph` for one mode, with less work and stable forms; the numbers stay.
+
+    ``observe(name, graph)`` is called after each pass, with the name of its function.
+    Raises CompilerBug where a pass breaks a rule of verify_graph or changes a type.
+    """
+    known: set[Node] = set()
+    verify_graph(graph, known)
+    passes: list[tuple[str, Pass]] = [
+        ("resolve_mode", partial(resolve_mode, mode=mode)),
+        *((function.__name__, function) for function, _ in PASSES),
+    ]
+    for name, function in passes:
+        after = function(graph)
+        if after is not graph:
+            verify_graph(after, known)
+            _check_types_kept(name, graph, after)
+        graph = after
+        if observe is not None:
+            observe(name, graph)
+    return graph
+
+
+def _check_types_kept(name: str, before: Graph, after: Graph) -> None:
+    for old, new in zip(before.roots, after.roots, strict=True):
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            raise CompilerBug(
+                f"{name} requires the types of outputs kept, got {new.type} for"
+                f" {old.type}"
+            )
+    if [t.node for t in before.inputs] != [t.node for t in after.inputs]:
+        raise CompilerBug(f"{name} requires the inputs kept")

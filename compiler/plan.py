@@ -1,0 +1,35 @@
+"""Plan: where every buffer of a Schedule lies, for given sizes.
+
+Made by memory.py, checked by verify.py. A buffer of kind "temporary" or "slots" has an
+offset into the arena; the others have -1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from staticgrad.compiler.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A Schedule with its sizes and offsets.
+
+    `values` are the symbols' values; `chunks[k]` = (number of chunks, indices of axis 0
+    per chunk) of kernel k; `bytes` the unpadded size of each buffer; `first` and `last`
+    the kernels between which each arena buffer lives (inclusive).
+    `proof` says why the arena is as small as it is: "bound" (equal to the bound of the
+    padded sizes), "exact" (equal to exact search), or "" (a heuristic's best).
+    """
+
+    schedule: Schedule
+    values: tuple[tuple[str, int], ...]
+    chunks: tuple[tuple[int, int], ...]
+    bytes: tuple[int, ...]
+    first: tuple[int, ...]
+    last: tuple[int, ...]
+    offsets: tuple[int, ...]
+    arena_bytes: int
+    lower_bound_bytes: int
+    unplanned_bytes: int
+    proof: str

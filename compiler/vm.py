@@ -1,0 +1,288 @@
+"""The virtual machine: one compiled function that runs every program.
+
+A program is a table of int64, sixteen words a row; addresses in it are absolute, so one
+`machine(pc, stop)` serves all graphs and training loops. It is compiled once per
+machine and cached on disk. The instructions and their words are listed in README.md.
+
+A parallel launch hands the chunks of one kernel to workers. A worker takes the next
+chunk whenever it is done with one, and has a context (scratch memory) of its own; which
+worker computes a chunk does not change its bits. A serial run walks the same chunks.
+
+Weakness: a launch waits for all of its chunks, so short kernels in a row gain nothing
+from threads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numba import njit, prange
+
+from staticgrad.compiler import blas, pointers, sampling, threads
+from staticgrad.compiler.blas import gemm_item
+from staticgrad.compiler.pointers import (
+    atomic_add,
+    atomic_exchange,
+    atomic_load,
+    call_get,
+    call_kernel,
+    call_set,
+    copy_bytes,
+    fill_bytes,
+    float64_bits,
+    load_float32,
+    load_float64,
+    load_int8,
+    load_int32,
+    load_int64,
+    local_words,
+    store_float64,
+    store_int64,
+)
+from staticgrad.compiler.sampling import gather_rows, shuffle
+
+WORDS = 16
+ROW_BYTES = 8 * WORDS
+
+(END, CALL, GEMM, COMMIT, RUN, FILL, COPY, SHUFFLE, GATHER, RECORD, MEAN, ADD, SET,
+ JUMP, JUMP_IF_LESS, POLL) = range(16)  # fmt: skip
+
+FINISHED, STOPPED = 0, -1
+NON_FINITE = 2
+
+STATUS_WORDS = 8
+(STATUS_LOCK, STATUS_CODE, STATUS_SITE, STATUS_POSITION, STATUS_VALUE,
+ STATUS_EXTENT) = range(6)  # fmt: skip
+
+MOST_NESTED = pointers.STACK_WORDS
+
+FLOAT32, FLOAT64, INT64, INT32, INT8 = range(5)
+"""Codes of the scalars that RECORD reads."""
+
+
+@njit(nogil=True)
+def _chunk(pc: int, chunk: int, context: int) -> None:
+    """One chunk of the kernel or product that the row at `pc` names."""
+    if load_int64(pc, 0) == GEMM:
+        gemm_item(load_int64(pc, 1), load_int64(pc, 2), chunk)
+        return
+    size = load_int64(pc, 5)
+    begin = chunk * size
+    end = min(begin + size, load_int64(pc, 4))
+    call_kernel(
+        load_int64(pc, 1), load_int64(pc, 2), load_int64(pc, 3), begin, end, context
+    )
+
+
+@njit(nogil=True)
+def _serial(pc: int) -> None:
+    for chunk in range(load_int64(pc, 6)):
+        _chunk(pc, chunk, load_int64(pc, 7))
+
+
+@njit(nogil=True, parallel=True)
+def _launch(pc: int, workers: int, mask: int) -> None:
+    chunks, contexts = load_int64(pc, 6), load_int64(pc, 7)
+    step = load_int64(pc, 8)
+    next_chunk = local_words()
+    store_int64(next_chunk, 0, 0)
+    cells = load_int64(pc, 11)
+    getter, setter = (
+        load_int64(cells, threads.GET_MASK), load_int64(cells, threads.SET_MASK),
+    )  # fmt: skip
+    before = call_get(getter) if getter else 0
+    if before:
+        call_set(setter, mask)
+    for worker in prange(workers):
+        chunk = atomic_add(next_chunk, 1)
+        while chunk < chunks:
+            _chunk(pc, chunk, contexts + worker * step)
+            chunk = atomic_add(next_chunk, 1)
+    if before:
+        call_set(setter, before)
+
+
+@njit(nogil=True)
+def _call(pc: int) -> None:
+    """All chunks of the row at `pc`, by several workers where that pays."""
+    cells = load_int64(pc, 11)
+    workers = min(load_int64(pc, 9), load_int64(cells, threads.WORKERS))
+    workers = min(workers, load_int64(pc, 6))
+    if workers < 2 or load_int64(pc, 10) < load_int64(cells, threads.LEAST_WORK):
+        _serial(pc)
+        return
+    mask = min(workers, load_int64(cells, threads.MASK))
+    if load_int64(cells, threads.EXCLUSIVE) == 0:
+        _launch(pc, workers, mask)
+        return
+    if atomic_exchange(cells + 8 * threads.LOCK, 1) != 0:
+        _serial(pc)
+        return
+    _launch(pc, workers, mask)
+    atomic_exchange(cells + 8 * threads.LOCK, 0)
+
+
+@njit(nogil=True)
+def _scalar(address: int, kind: int) -> float:
+    if kind == FLOAT32:
+        return np.float64(load_float32(address, 0))
+    if kind == FLOAT64:
+        return load_float64(address, 0)
+    if kind == INT64:
+        return np.float64(load_int64(address, 0))
+    if kind == INT32:
+        return np.float64(load_int32(address, 0))
+    return np.float64(load_int8(address, 0))
+
+
+@njit(nogil=True)
+def _commit(pc: int, stop: int) -> int:
+    """The code with which the step ends before it has written anything, or 0."""
+    status, table = load_int64(pc, 1), load_int64(pc, 2)
+    code = load_int64(status, STATUS_CODE)
+    if code != FINISHED:
+        return code
+    for position in range(load_int64(pc, 3)):
+        kind = load_int64(table, 2 * position + 1)
+        value = _scalar(load_int64(table, 2 * position), kind)
+        if not np.isfinite(value):
+            store_int64(status, STATUS_CODE, NON_FINITE)
+            store_int64(status, STATUS_SITE, -1)
+            store_int64(status, STATUS_POSITION, position)
+            store_int64(status, STATUS_VALUE, float64_bits(value))
+            return NON_FINITE
+    return STOPPED if atomic_load(stop) != 0 else FINISHED
+
+
+@njit(nogil=True)
+def _stopping(op: int, pc: int, stop: int) -> int:
+    """The code with which COMMIT or POLL ends the run, or 0."""
+    if op == COMMIT:
+        return _commit(pc, stop)
+    if op == POLL and atomic_load(stop) != 0:
+        return STOPPED
+    return FINISHED
+
+
+@njit(nogil=True)
+def _record(pc: int) -> None:
+    """Add scalar * weight to the accumulator."""
+    weight = np.float64(load_int64(load_int64(pc, 4), 0))
+    value = _scalar(load_int64(pc, 2), load_int64(pc, 3))
+    accumulator = load_int64(pc, 1)
+    store_float64(accumulator, 0, load_float64(accumulator, 0) + value * weight)
+
+
+@njit(nogil=True)
+def _mean(pc: int) -> None:
+    """Write accumulator / weight to array[index]."""
+    index = load_int64(load_int64(pc, 2), 0)
+    weight = np.float64(load_int64(load_int64(pc, 4), 0))
+    total = load_float64(load_int64(pc, 3), 0)
+    mean = total / weight if weight != 0.0 else np.nan
+    store_float64(load_int64(pc, 1), index, mean)
+
+
+@njit(nogil=True)
+def _step(op: int, pc: int) -> None:
+    """One instruction after which the next row follows."""
+    if op == CALL or op == GEMM:  # noqa: SIM109  # tuples take long to compile
+        _call(pc)
+    elif op == FILL:
+        fill_bytes(load_int64(pc, 1), load_int64(pc, 2), load_int64(pc, 3))
+    elif op == COPY:
+        copy_bytes(load_int64(pc, 1), load_int64(pc, 2), load_int64(pc, 3))
+    elif op == SHUFFLE:
+        shuffle(pc)
+    elif op == GATHER:
+        gather_rows(pc)
+    elif op == RECORD:
+        _record(pc)
+    elif op == MEAN:
+        _mean(pc)
+    elif op == ADD:
+        cell = load_int64(pc, 1)
+        total = load_int64(cell, 0) + load_int64(load_int64(pc, 2), 0)
+        store_int64(cell, 0, total)
+    elif op == SET:
+        store_int64(load_int64(pc, 1), 0, load_int64(load_int64(pc, 2), 0))
+
+
+def _build(stamp: str, cache: bool) -> Callable[[int, int], int]:
+    @njit(nogil=True, cache=cache)
+    def machine(pc: int, stop: int) -> int:
+        stamp  # noqa: B018  # a free variable: Numba's key of the cached object code
+        stack, depth = local_words(), 0
+        while True:
+            op = load_int64(pc, 0)
+            if op == END:
+                if depth == 0:
+                    return FINISHED
+                depth -= 1
+                pc = load_int64(stack, depth)
+            elif op == RUN:
+                store_int64(stack, depth, pc + ROW_BYTES)
+                depth += 1
+                pc = load_int64(pc, 1)
+            elif op == JUMP:
+                pc = load_int64(pc, 1)
+            elif op == JUMP_IF_LESS:
+                left = load_int64(load_int64(pc, 1), 0)
+                less = left < load_int64(load_int64(pc, 2), 0)
+                pc = load_int64(pc, 3) if less else pc + ROW_BYTES
+            else:
+                code = _stopping(op, pc, stop)
+                if code != FINISHED:
+                    return code
+                _step(op, pc)
+                pc += ROW_BYTES
+
+    return machine
+
+
+def _stamp() -> str:
+    """A hash of everything that the machine is compiled from.
+
+    Numba's own key covers the file of one function only.
+    """
+    files = [module.__file__ for module in (blas, pointers, sampling, threads)]
+    texts = [Path(str(file)).read_bytes() for file in [__file__, *files]]
+    return hashlib.sha256(b"".join(texts)).hexdigest()
+
+
+_compiling = threading.Lock()
+
+
+@lru_cache(maxsize=1)
+def _machine() -> Callable[[int, int], int]:
+    threads.start()
+    program = np.zeros(WORDS, np.int64)
+    place = int(program.ctypes.data)
+    try:
+        machine = _build(_stamp(), cache=True)
+        machine(place, place)
+    except Exception:  # noqa: BLE001
+        # Whatever is wrong with the cache's folder, the machine works without it.
+        machine = _build("", cache=False)
+        machine(place, place)
+    return machine
+
+
+def load() -> Callable[[int, int], int]:
+    """The machine, compiled or loaded from Numba's cache at the first call."""
+    with _compiling:
+        return _machine()
+
+
+def run(pc: int, stop: int) -> int:
+    """Run the program at address `pc`; the GIL is released meanwhile.
+
+    `stop` is the address of an int64 that is not 0 when the run shall stop. Returns
+    FINISHED, STOPPED, or the code that a kernel reported.
+    """
+    return load()(pc, stop)

@@ -1,0 +1,46 @@
+"""staticgrad: automatic differentiation of static graphs, compiled by Numba.
+
+A computation is defined once in Python, differentiated, optimised, planned to the byte,
+compiled to native code, and run without Python in the loop.
+
+>>> import staticgrad as sg
+>>> with sg.Graph() as graph:
+...     x = sg.input("x", ("n",))
+...     y = sg.sum(x * x)
+>>> f = sg.compile(sg.grad(y, x), inputs=[x], target="reference")
+>>> f(x=[1.0, 2.0])
+array([2., 4.], dtype=float32)
+"""
+
+from staticgrad import errors, metrics, nn, ops, optim, testing
+from staticgrad.compiler.threads import get_num_threads, set_num_threads
+from staticgrad.differentiate import grad, substitute, value_and_grad
+from staticgrad.errors import (
+    CompilerBug,
+    DTypeError,
+    FactorisationError,
+    GraphError,
+    IndexOutOfRange,
+    LoopLimitError,
+    MemoryBudgetError,
+    NonFiniteError,
+    ShapeError,
+)
+from staticgrad.function import compile
+from staticgrad.ir.graph import Graph, scope
+from staticgrad.ir.node import Constant, Input, Parameter, State, Tensor
+from staticgrad.ir.size import Size
+from staticgrad.ops import *  # noqa: F403
+from staticgrad.pictures import render
+from staticgrad.train import Trainer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CompilerBug", "Constant", "DTypeError", "FactorisationError", "Graph",
+    "GraphError", "IndexOutOfRange", "Input", "LoopLimitError", "MemoryBudgetError",
+    "NonFiniteError", "Parameter", "ShapeError", "Size", "State", "Tensor", "Trainer",
+    "compile", "errors", "get_num_threads", "grad", "metrics", "nn", "optim", "render",
+    "scope", "set_num_threads", "substitute", "testing", "value_and_grad",
+]  # fmt: skip
+__all__ += ops.__all__

@@ -1,0 +1,63 @@
+"""Python between epochs: callbacks and early stopping."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+from staticgrad.errors import GraphError
+from staticgrad.run import Run
+
+Callback: TypeAlias = Callable[[int, dict[str, float]], Any]
+
+
+def listed(
+    callbacks: Callback | Iterable[Callback] | None, patience: int | None
+) -> list[Callback]:
+    """All callbacks, early stopping last."""
+    found = [callbacks] if callable(callbacks) else list(callbacks or ())
+    return found if patience is None else [*found, early_stopping(patience)]
+
+
+def early_stopping(patience: int) -> Callback:
+    """A callback that ends the training after `patience` epochs without a new least.
+
+    It looks at ``val_loss``, without validation at ``loss``.
+    """
+    if patience < 1:
+        raise GraphError(f"fit requires early_stopping of at least 1, got {patience}")
+    least, waited = math.inf, 0
+
+    def callback(epoch: int, row: dict[str, float]) -> bool:
+        nonlocal least, waited
+        loss = row.get("val_loss", row["loss"])
+        waited = 0 if loss < least else waited + 1
+        least = min(least, loss)
+        return waited >= patience
+
+    return callback
+
+
+def advance(
+    run: Run, work: Callable[[], object], callbacks: Sequence[Callback]
+) -> None:
+    """Take `run` to its end: at once, or an epoch at a time with `callbacks` between.
+
+    `work` goes on as far as the cell ``last_epoch`` says.
+    """
+    if not callbacks:
+        work()
+        return
+    last = run.last_epoch.value
+    try:
+        while not run.done:
+            epoch = run.epoch.value
+            run.last_epoch.value = epoch + 1
+            work()
+            row = run.last_row()
+            answers = [callback(epoch, row) for callback in callbacks]
+            if True in answers:
+                return
+    finally:
+        run.last_epoch.value = last

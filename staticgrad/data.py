@@ -1,0 +1,146 @@
+"""Data for training: arrays by input name, cut into batches.
+
+For each input the axis whose size is the symbol ``batch`` is cut; an input without one
+passes whole. Arrays are cast and made contiguous once, before training. Where the batch
+axis is not the first, a batch is gathered in pieces: one per index of the axes before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from staticgrad.compiler.arguments import Signature, bind_sizes
+from staticgrad.errors import GraphError, ShapeError
+from staticgrad.ir.node import Input
+from staticgrad.ir.size import Size
+
+BATCH = Size.symbol("batch")
+
+Array = npt.NDArray[Any]
+BatchAxis = int | None | Mapping[str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The data of one input. `axis` is the batch axis, None where it passes whole."""
+
+    leaf: Input
+    array: Array
+    axis: int | None
+
+    def shape(self, size: int) -> tuple[int, ...]:
+        """The shape of a batch of `size` samples."""
+        if self.axis is None:
+            return self.array.shape
+        return (
+            *self.array.shape[: self.axis],
+            size,
+            *self.array.shape[self.axis + 1 :],
+        )
+
+    def take(self, rows: Array) -> Array:
+        """The batch of the samples `rows`."""
+        if self.axis is None:
+            return self.array
+        return self.array.take(rows, axis=self.axis)
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Columns with equally many samples; one sample where no input is batched."""
+
+    columns: tuple[Column, ...]
+    samples: int
+
+    @property
+    def batched(self) -> bool:
+        """Whether any input is cut into batches."""
+        return any(column.axis is not None for column in self.columns)
+
+    def batch(self, rows: Array) -> dict[str, Array]:
+        """The inputs of the samples `rows`."""
+        return {column.leaf.name: column.take(rows) for column in self.columns}
+
+    def batch_size(self, wanted: int | None) -> int:
+        """The batch size to use: all samples for None or more than there are."""
+        if wanted is None:
+            return self.samples
+        if not self.batched:
+            raise GraphError(
+                f"batch_size requires an input with a 'batch' axis, got {wanted} for "
+                "inputs without one; leave it out, or name the axis 'batch'"
+            )
+        if wanted < 1:
+            raise GraphError(f"batch_size requires at least 1, got {wanted}")
+        return min(wanted, self.samples)
+
+
+def dataset(
+    inputs: Sequence[Input], data: Mapping[str, Any], batch_axis: BatchAxis = None
+) -> Dataset:
+    """The Dataset of `data`, one array per input of `inputs`.
+
+    `batch_axis` (a number for every input, or a dict) takes the place of the axis
+    named ``batch``. Raises GraphError for missing or unknown names and unequal lengths,
+    ValueError for empty data, DTypeError and ShapeError as a call does.
+    """
+    _require_names(inputs, data)
+    columns = tuple(_column(leaf, data[leaf.name], batch_axis) for leaf in inputs)
+    lengths = {
+        column.leaf.name: column.array.shape[column.axis]
+        for column in columns
+        if column.axis is not None
+    }
+    if len(set(lengths.values())) > 1:
+        raise GraphError(
+            f"data requires equally many samples in every input, got {lengths}"
+        )
+    samples = next(iter(lengths.values()), 1)
+    if samples == 0:
+        raise ValueError("data requires at least one sample, got empty arrays")
+    bind_sizes(inputs, [column.array.shape for column in columns])
+    return Dataset(columns, samples)
+
+
+def _require_names(inputs: Sequence[Input], data: Mapping[str, Any]) -> None:
+    if not isinstance(data, Mapping):
+        raise GraphError(
+            f"data requires a dict from input name to array, got {type(data).__name__}"
+        )
+    known = [leaf.name for leaf in inputs]
+    missing = [name for name in known if name not in data]
+    unknown = [name for name in data if name not in known]
+    if missing or unknown:
+        raise GraphError(
+            f"data requires the inputs {known}, got {list(data)}; "
+            f"missing: {missing}, unknown: {unknown}"
+        )
+
+
+def _column(leaf: Input, value: Any, batch_axis: BatchAxis) -> Column:
+    (array,) = Signature([leaf]).arrays([value])
+    if array.ndim != leaf.ndim:
+        raise ShapeError(
+            f"data requires {leaf.type} for {leaf.name}, got shape {array.shape}"
+        )
+    axis = _axis(leaf, batch_axis)
+    return Column(leaf, array, axis)
+
+
+def _axis(leaf: Input, batch_axis: BatchAxis) -> int | None:
+    axis = leaf.shape.index(BATCH) if BATCH in leaf.shape else None
+    if isinstance(batch_axis, Mapping):
+        axis = batch_axis.get(leaf.name, axis)
+    elif batch_axis is not None:
+        axis = batch_axis
+    if axis is None:
+        return None
+    if not -leaf.ndim <= axis < leaf.ndim:
+        raise GraphError(
+            f"batch_axis requires an axis of {leaf.name} {leaf.type}, got {axis}"
+        )
+    return axis % leaf.ndim

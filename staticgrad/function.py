@@ -1,0 +1,207 @@
+"""``compile``: from tensors to something that runs.
+
+Graph -> pipeline -> Schedule -> native kernels; a Plan follows at the first call with
+given sizes. Every stage's result is verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from staticgrad.compiler.backends.cpu import CpuTarget
+from staticgrad.compiler.backends.reference_target import ReferenceTarget
+from staticgrad.compiler.executable import Executable, Target
+from staticgrad.compiler.kernels import Site
+from staticgrad.compiler.lower import lower
+from staticgrad.compiler.pipeline import optimise
+from staticgrad.compiler.plan import Plan
+from staticgrad.compiler.verify import verify_plan, verify_schedule
+from staticgrad.errors import GraphError
+from staticgrad.ir.graph import Graph, Update, homes, topological
+from staticgrad.ir.node import Input, Stored, Tensor
+from staticgrad.ir.source import at, here
+from staticgrad.ops.random import key_words
+from staticgrad.trees import flatten, unflatten
+
+Mode = Literal["train", "eval"]
+
+_MODES = ("train", "eval")
+_TARGETS = ("cpu", "reference")
+
+
+def compile(
+    outputs: Any,
+    inputs: Sequence[Input] | None = None,
+    updates: Sequence[Update] | Graph = (),
+    mode: Mode = "eval",
+    target: Literal["cpu", "reference"] = "cpu",
+    sizes: Mapping[str, int] | None = None,
+    seed: int | None = None,
+    finite: Sequence[Tensor] = (),
+    verify: bool = True,
+    poison: bool = False,
+) -> Executable:
+    """An executable that computes `outputs`, any tree of tensors, from `inputs`.
+
+    Without `inputs` it takes those that are needed, in the order in which they were
+    made. `updates` are pairs of `update`, or a Graph for all of its own; they are
+    applied at once, at the end of a call. `mode` says which side of `by_mode` is meant;
+    in "train" each call advances the random stream. `sizes` plans memory for symbols'
+    values ahead of the first call. `seed` restarts the random stream. `finite` are
+    scalars that have to be finite, or else the call raises NonFiniteError before it has
+    updated anything. `verify` checks each stage, `poison` fills unused memory with NaN.
+
+    Raises GraphError for what cannot be compiled, such as a missing input.
+
+    >>> import numpy as np, staticgrad as sg
+    >>> with sg.Graph():
+    ...     x = sg.input("x", ("n",))
+    >>> f = sg.compile({"double": 2 * x, "same": x})
+    >>> f(np.arange(3.0))["double"]
+    array([0., 2., 4.], dtype=float32)
+    """
+    _check_choice("mode", mode, _MODES)
+    _check_choice("target", target, _TARGETS)
+    leaves, treedef = flatten(outputs)
+    tensors = _tensors(leaves)
+    pairs = _all_updates(tensors, updates, mode, finite)
+    roots = (*tensors, *finite, *(new for _, new in pairs))
+    used = _inputs(roots, inputs)
+    if seed is not None:
+        _seed(roots, pairs, seed)
+    graph = Graph.closed(used, (*tensors, *finite), pairs)
+    runner: Target
+    if target == "reference":
+        runner = ReferenceTarget(graph, mode, len(finite))
+    else:
+        runner = _native(graph, mode, finite, verify, poison)
+    return Executable(runner, used, partial(unflatten, treedef), sizes)
+
+
+def _native(
+    graph: Graph, mode: Mode, finite: Sequence[Tensor], verify: bool, poison: bool
+) -> CpuTarget:
+    optimised = optimise(graph, mode)
+    results = len(optimised.outputs) - len(finite)
+    changing = [(leaf, new) for leaf, new in optimised.updates if new is not leaf]
+    final = Graph.closed(optimised.inputs, optimised.outputs[:results], changing)
+    schedule = lower(final, optimised.outputs[results:])
+    if verify:
+        verify_schedule(schedule, final)
+    checked = [Site(t.op.name, t.source, t.scope) for t in finite]
+    check = verify_plan if verify else _unverified
+    return CpuTarget(schedule, check, poison, checked)
+
+
+def _unverified(plan: Plan) -> None:
+    """Accept any plan."""
+
+
+def _check_choice(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        choices = " or ".join(repr(k) for k in known)
+        raise GraphError(
+            f"compile requires {name} {choices}, got {value!r}{at(here())}"
+        )
+
+
+def _tensors(leaves: Sequence[Any]) -> list[Tensor]:
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor):
+            raise GraphError(
+                f"compile requires tensors as outputs, got {type(leaf).__name__}; "
+                f"wrap a number in sg.constant{at(here())}"
+            )
+    return list(leaves)
+
+
+def _all_updates(
+    tensors: Sequence[Tensor],
+    updates: Sequence[Update] | Graph,
+    mode: Mode,
+    finite: Sequence[Tensor],
+) -> list[Update]:
+    """The updates asked for and, in train mode, those of the random streams in use."""
+    pairs = list(updates.updates if isinstance(updates, Graph) else updates)
+    _check_updates(pairs)
+    if mode == "eval":
+        return pairs
+    done = {leaf for leaf, _ in pairs}
+    roots = (*tensors, *finite, *(new for _, new in pairs))
+    reached = {t for node in topological(roots) for t in node.outputs}
+    for graph in homes(roots):
+        for leaf, new in graph.updates:
+            stream = leaf is graph.shared.get("stream")
+            if stream and leaf in reached and leaf not in done:
+                pairs.append((leaf, new))
+    return pairs
+
+
+def _check_updates(pairs: Sequence[Update]) -> None:
+    seen: set[Stored] = set()
+    for pair in pairs:
+        if not (isinstance(pair, tuple) and len(pair) == 2):
+            raise GraphError(
+                f"compile requires updates as pairs (leaf, tensor), got {pair!r}; "
+                f"sg.update and optimisers return them{at(here())}"
+            )
+        leaf, new = pair
+        if not isinstance(leaf, Stored) or not isinstance(new, Tensor):
+            raise GraphError(
+                f"compile requires updates of parameters or states, got {leaf!r}; "
+                f"sg.update and optimisers return them{at(here())}"
+            )
+        if leaf in seen:
+            raise GraphError(
+                f"compile requires one update per leaf, got two of {leaf.name!r}; "
+                f"combine them into one{at(new.source)}"
+            )
+        seen.add(leaf)
+
+
+def _inputs(
+    roots: Sequence[Tensor], inputs: Sequence[Input] | None
+) -> tuple[Input, ...]:
+    """The inputs in order, each once and with a name of its own, none missing."""
+    outputs = (t for node in topological(roots) for t in node.outputs)
+    needed = sorted(
+        (t for t in outputs if isinstance(t, Input)), key=lambda t: t.node.number
+    )
+    used = tuple(needed) if inputs is None else _listed(inputs)
+    missing = [leaf for leaf in needed if leaf not in set(used)]
+    if missing:
+        raise GraphError(
+            f"compile requires all inputs that outputs need, got none for "
+            f"{missing[0].name!r}; add it to inputs=[...]{at(missing[0].source)}"
+        )
+    names: set[str] = set()
+    for leaf in used:
+        if leaf.name in names:
+            raise GraphError(
+                f"compile requires inputs with names of their own, got {leaf.name!r} "
+                f"twice; rename one{at(leaf.source)}"
+            )
+        names.add(leaf.name)
+    return used
+
+
+def _listed(inputs: Sequence[Input]) -> tuple[Input, ...]:
+    if isinstance(inputs, Tensor):
+        inputs = (inputs,)
+    for leaf in inputs:
+        if not isinstance(leaf, Input):
+            raise GraphError(
+                f"compile requires inputs made by sg.input, got {leaf!r}; "
+                f"use sg.substitute for other tensors{at(here())}"
+            )
+    return tuple(inputs)
+
+
+def _seed(roots: Sequence[Tensor], pairs: Sequence[Update], seed: int) -> None:
+    """Restart the random streams that `roots` draw from."""
+    for graph in homes(roots):
+        stream = graph.shared.get("stream")
+        if stream is not None:
+            stream.value = key_words(seed)

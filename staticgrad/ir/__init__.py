@@ -1,0 +1,1 @@
+"""The intermediate representation: sizes, types, nodes, graphs and op records."""

@@ -1,0 +1,351 @@
+"""Graphs: what users open with ``with`` and what passes rewrite.
+
+A Graph is a frozen value once it is closed: inputs, outputs, updates. While it is open
+(inside ``with``) it collects inputs, updates and scopes. Nodes belong to no graph; a
+graph's nodes are those that its outputs and updates reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+from weakref import ReferenceType, ref
+
+import numpy.typing as npt
+
+from staticgrad.errors import DTypeError, GraphError, ShapeError
+from staticgrad.ir.node import Input, Node, Parameter, State, Stored, Tensor
+from staticgrad.ir.op import Extent, Op
+from staticgrad.ir.source import DERIVED, Origin, Source, at, here
+from staticgrad.ir.types import FLOAT32, DType, TensorType, as_dtype
+
+Update = tuple[Stored, Tensor]
+
+_OPEN: ContextVar[Graph | None] = ContextVar("open graph", default=None)
+_SCOPE: ContextVar[str] = ContextVar("scope", default="")
+
+
+class Graph:
+    """A computation: inputs, outputs and updates of stored leaves.
+
+    Users open one to build in; passes take one and give one. ``seed`` starts the
+    initial values of layers, ``dtype`` is the default of inputs, zeros, ones, eye and
+    linspace.
+
+    >>> import staticgrad as sg
+    >>> with sg.Graph(seed=0) as graph:
+    ...     x = sg.input("x", ("batch", 3))
+    >>> [i.name for i in graph.inputs]
+    ['x']
+    """
+
+    def __init__(self, seed: int = 0, dtype: npt.DTypeLike = "float32") -> None:
+        self.seed = seed
+        self.dtype: DType = as_dtype(dtype)
+        self.inputs: tuple[Input, ...] = ()
+        self.outputs: tuple[Tensor, ...] = ()
+        self.updates: tuple[Update, ...] = ()
+        self.stored: tuple[Stored, ...] = ()
+        self.shared: dict[str, Any] = {}
+        self.made: list[ReferenceType[Tensor]] = []
+        self._token: Any = None
+        self._order: tuple[Node, ...] | None = None
+
+    @staticmethod
+    def closed(
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        updates: Sequence[Update] = (),
+    ) -> Graph:
+        """A finished graph, as passes make them."""
+        graph = Graph()
+        graph.inputs = tuple(inputs)  # type: ignore[arg-type]
+        graph.outputs = tuple(outputs)
+        graph.updates = tuple(updates)
+        return graph
+
+    def __enter__(self) -> Graph:
+        if self._token is not None:
+            raise GraphError("Graph requires to be opened once at a time")
+        self._token = _OPEN.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _OPEN.reset(self._token)
+        self._token = None
+
+    @property
+    def roots(self) -> tuple[Tensor, ...]:
+        """Outputs and new values: everything that has to be computed."""
+        return self.outputs + tuple(new for _, new in self.updates)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Every node that the roots reach, inputs before users; nested ones aside."""
+        if self._order is None or self._token is not None:
+            self._order = topological(self.roots)
+        return self._order
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """The parameters made while this graph was open, by name."""
+        return {p.name: p for p in self.stored if isinstance(p, Parameter)}
+
+    @property
+    def states(self) -> dict[str, State]:
+        """The states made while this graph was open, by name."""
+        return {s.name: s for s in self.stored if isinstance(s, State)}
+
+    @property
+    def ends(self) -> tuple[Tensor, ...]:
+        """What users made while this graph was open and did not use further in it."""
+        alive = [t.node for t in (made() for made in self.made) if t is not None]
+        read = {t.node for node in alive for t in node.inputs}
+        return tuple(t for node in alive if node not in read for t in node.outputs)
+
+    def add_input(self, leaf: Input) -> None:
+        """Note a new input; two of one name are an error."""
+        if any(other.name == leaf.name for other in self.inputs):
+            raise GraphError(
+                f"input requires a name of its own, got {leaf.name!r} twice; "
+                f"rename one{at(leaf.source)}"
+            )
+        leaf.node.home = self
+        self.inputs += (leaf,)
+
+    def add_update(self, leaf: Stored, new: Tensor) -> None:
+        """Note that `leaf` becomes `new` at the end of a step."""
+        if any(other is leaf for other, _ in self.updates):
+            raise GraphError(
+                f"update requires one new value per leaf, got two of {leaf.name!r}; "
+                f"combine them into one{at(new.source)}"
+            )
+        self.updates += ((leaf, new),)
+
+    def add_stored(self, leaf: Stored) -> None:
+        """Note a new parameter or state."""
+        leaf.node.home = self
+        self.stored += (leaf,)
+
+    def unique_name(self, name: str) -> str:
+        """`name`, numbered if a stored leaf has it already."""
+        taken = {leaf.name for leaf in self.stored}
+        if name not in taken:
+            return name
+        numbered = (f"{name}_{n}" for n in range(1, len(taken) + 2))
+        return next(candidate for candidate in numbered if candidate not in taken)
+
+
+def current_graph() -> Graph | None:
+    """The innermost open Graph, if there is one."""
+    return _OPEN.get()
+
+
+def default_dtype() -> DType:
+    """The dtype of inputs, zeros, ones... in the open graph; float32 outside one."""
+    graph = _OPEN.get()
+    return FLOAT32 if graph is None else graph.dtype
+
+
+@contextmanager
+def scope(name: str) -> Iterator[str]:
+    """Nodes made inside carry `name`, appended to the scope outside by a dot."""
+    outer = _SCOPE.get()
+    inner = f"{outer}.{name}" if outer else name
+    token = _SCOPE.set(inner)
+    try:
+        yield inner
+    finally:
+        _SCOPE.reset(token)
+
+
+def current_scope() -> str:
+    """The dotted path of the open scopes; that of the node being derived from."""
+    origin = DERIVED.get()
+    return _SCOPE.get() if origin is None else origin.scope
+
+
+@contextmanager
+def deriving() -> Iterator[Callable[[Node], None]]:
+    """Gives ``derive_from(node)``: nodes made after it carry that node's line and
+    scope.
+
+    Used by what makes nodes from nodes (passes, differentiation), so that errors and
+    kernels point to the user's line.
+    """
+    origin = Origin(here(), current_scope())
+    token = DERIVED.set(origin)
+
+    def derive_from(node: Node) -> None:
+        origin.source, origin.scope = node.source, node.scope
+
+    try:
+        yield derive_from
+    finally:
+        DERIVED.reset(token)
+
+
+def infer(
+    op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any]
+) -> tuple[TensorType, ...]:
+    """The types of the results; ShapeError or DTypeError as the op's rules say."""
+    shapes, dtypes = op.shape(*types, **attrs), op.dtype(*types, **attrs)
+    if op.outputs == 1:
+        shapes, dtypes = (shapes,), (dtypes,)
+    weak = all(t.weak for t in types) if types else isinstance(op.code, Extent)
+    return tuple(
+        TensorType(tuple(shape), dtype, weak)
+        for shape, dtype in zip(shapes, dtypes, strict=True)
+    )
+
+
+def apply_multi(
+    op: Op, *inputs: Tensor, graphs: tuple[Graph, ...] = (), **attrs: Any
+) -> tuple[Tensor, ...]:
+    """All outputs of a new node; errors name the op, the rule and the user's line."""
+    source = here()
+    types = tuple(t.type for t in inputs)
+    try:
+        result = infer(op, types, attrs)
+    except (ShapeError, DTypeError) as error:
+        raise located(error, op.name, types, source) from None
+    outputs = Node(
+        op, inputs, attrs, result, graphs=graphs, scope=current_scope(), source=source
+    ).outputs
+    graph = _OPEN.get()
+    if graph is not None and DERIVED.get() is None:
+        graph.made.append(ref(outputs[0]))
+    return outputs
+
+
+def apply(op: Op, *inputs: Tensor, **attrs: Any) -> Tensor:
+    """The one output of a new node; errors name op, rule and the user's line."""
+    return apply_multi(op, *inputs, **attrs)[0]
+
+
+def located(
+    error: ShapeError | DTypeError,
+    name: str,
+    types: Sequence[TensorType],
+    source: Source | None,
+) -> ShapeError | DTypeError:
+    """`error`, whose arguments are (rule[, advice]), in the form that users see."""
+    rule, *advice = error.args
+    got = " and ".join(map(str, types))
+    text = f"{name} requires {rule}"
+    if got and "got " not in rule:
+        text += f", got {got}"
+    if advice:
+        text += f"; {advice[0]}"
+    return type(error)(text + at(source))
+
+
+def topological(
+    roots: Iterable[Tensor], given: Container[Tensor] = frozenset()
+) -> tuple[Node, ...]:
+    """The nodes that `roots` reach, each after its inputs, without recursion.
+
+    What only tensors of `given` reach is left out.
+    """
+    order: list[Node] = []
+    done: set[Node] = set()
+    stack = [(root.node, False) for root in roots if root not in given]
+    stack.reverse()
+    while stack:
+        node, expanded = stack.pop()
+        if expanded:
+            order.append(node)
+            continue
+        if node in done:
+            continue
+        done.add(node)
+        stack.append((node, True))
+        stack.extend((t.node, False) for t in reversed(node.inputs) if t not in given)
+    return tuple(order)
+
+
+def homes(roots: Iterable[Tensor]) -> tuple[Graph, ...]:
+    """The Graphs in which the leaves that `roots` reach were made, each once."""
+    found = (node.home for node in topological(roots))
+    return tuple(dict.fromkeys(graph for graph in found if graph is not None))
+
+
+Rule = Callable[[Node, tuple[Tensor, ...]], "Sequence[Tensor] | None"]
+
+
+def rewrite(graph: Graph, rule: Rule) -> Graph:
+    """`graph` with every node replaced by what `rule` gives for it.
+
+    ``rule(node, inputs)`` sees the node and its already rewritten inputs; it returns
+    the tensors that take the place of the node's outputs, or None to keep the node (on
+    the new inputs). Nested graphs are rewritten first. If nothing changes the same
+    Graph object is returned.
+    """
+    new = rewritten(graph.nodes, rule)
+    if not new:
+        return graph
+    outputs = tuple(new.get(t, t) for t in graph.outputs)
+    updates = tuple((leaf, new.get(t, t)) for leaf, t in graph.updates)
+    return Graph.closed(graph.inputs, outputs, updates)
+
+
+def rewritten(
+    nodes: Sequence[Node],
+    rule: Rule,
+    replaced: Mapping[Tensor, Tensor] | None = None,
+    finish: Callable[[Tensor, Tensor], Tensor] = lambda old, now: now,
+) -> dict[Tensor, Tensor]:
+    """What takes the place of outputs of `nodes`; those that stay are left out.
+
+    The nodes are in topological order. Those whose outputs are all keys of `replaced`
+    are not looked at. ``finish(old, now)`` has the last word on what takes the place of
+    `old`.
+    """
+    new: dict[Tensor, Tensor] = dict(replaced or {})
+    with deriving() as derive_from:
+        for node in nodes:
+            if new and all(t in new for t in node.outputs):
+                continue
+            kept = _renewed(node, new, rule)
+            derive_from(kept)
+            outputs = rule(kept, kept.inputs)
+            if outputs is None:
+                outputs = kept.outputs
+            for old, now in zip(node.outputs, outputs, strict=True):
+                last = finish(old, now)
+                if last is not old:
+                    new.setdefault(old, last)
+    return new
+
+
+def _renewed(node: Node, new: Mapping[Tensor, Tensor], rule: Rule) -> Node:
+    """`node` on rewritten inputs and graphs; itself where they are its own."""
+    graphs = node.graphs
+    if graphs:
+        graphs = tuple(rewrite(inner, rule) for inner in graphs)
+    same = all(a is b for a, b in zip(graphs, node.graphs, strict=True))
+    if same and not any(t in new for t in node.inputs):
+        return node
+    return rebuilt(node, tuple(new.get(t, t) for t in node.inputs), graphs)
+
+
+def rebuilt(
+    node: Node,
+    inputs: tuple[Tensor, ...],
+    graphs: tuple[Graph, ...] | None = None,
+) -> Node:
+    """The same operation on other inputs: types inferred anew, scope and line kept."""
+    types = node.types
+    if any(a.type != b.type for a, b in zip(inputs, node.inputs, strict=True)):
+        types = infer(node.op, tuple(t.type for t in inputs), node.attrs)
+    return Node(
+        node.op,
+        inputs,
+        node.attrs,
+        types,
+        graphs=node.graphs if graphs is None else graphs,
+        scope=node.scope,
+        source=node.source,
+    )

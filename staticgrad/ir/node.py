@@ -1,0 +1,354 @@
+"""Nodes, tensors and the leaves of a graph.
+
+A Node is immutable and is compared by identity. Its outputs are Tensors, which are what
+users hold; Tensor's operators and methods are installed by staticgrad.ops. Parameter
+and State own storage that all executables share; Constant owns an array that never
+changes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.errors import DTypeError, ShapeError
+from staticgrad.ir.op import Op
+from staticgrad.ir.size import Dim, Shape
+from staticgrad.ir.source import Source, at
+from staticgrad.ir.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from staticgrad.ir.graph import Graph
+
+    Axis = int | Sequence[int] | None
+    _DType = npt.DTypeLike | None
+
+_numbers = itertools.count()
+
+ALIGNMENT = 64
+
+
+class Node:
+    """One operation applied to tensors.
+
+    `number` grows with every node made, so it orders nodes by construction. `home` of
+    an input, parameter or state is the Graph that was open when it was made: it leads
+    from a loss to the updates that belong to it.
+    """
+
+    __slots__ = (
+        "attrs", "graphs", "home", "inputs", "number", "op", "outputs", "scope",
+        "source", "types",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        op: Op,
+        inputs: tuple[Tensor, ...],
+        attrs: Mapping[str, Any],
+        types: tuple[TensorType, ...],
+        *,
+        graphs: tuple[Graph, ...] = (),
+        scope: str = "",
+        source: Source | None = None,
+        leaf: type[Tensor] | None = None,
+    ) -> None:
+        self.op = op
+        self.inputs = inputs
+        self.attrs: Mapping[str, Any] = MappingProxyType(dict(attrs))
+        self.types = types
+        self.graphs = graphs
+        self.scope = scope
+        self.source = source
+        self.home: Graph | None = None
+        self.number = next(_numbers)
+        kind = leaf or Tensor
+        self.outputs = tuple(kind(self, index) for index in range(len(types)))
+
+    def __repr__(self) -> str:
+        types = ", ".join(map(str, self.types))
+        return f"<{self.op.name} {types}{at(self.source)}>"
+
+
+class Tensor:
+    """One output of a node: a value that exists when the compiled graph runs."""
+
+    __slots__ = ("__weakref__", "index", "node")
+
+    def __init__(self, node: Node, index: int = 0) -> None:
+        self.node = node
+        self.index = index
+
+    @property
+    def type(self) -> TensorType:
+        """Shape and dtype."""
+        return self.node.types[self.index]
+
+    @property
+    def shape(self) -> Shape:
+        """The dimensions, ints or named sizes."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The NumPy dtype."""
+        return self.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def op(self) -> Op:
+        """The operation that makes this tensor."""
+        return self.node.op
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The tensors that the operation reads."""
+        return self.node.inputs
+
+    @property
+    def source(self) -> Source | None:
+        """The user's file and line."""
+        return self.node.source
+
+    @property
+    def scope(self) -> str:
+        """The module path in which this tensor was made, such as ``0.linear``."""
+        return self.node.scope
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.type}, {self.op.name}{at(self.source)})"
+
+    if TYPE_CHECKING:
+        # Installed by staticgrad.ops.methods; declared here for type checkers.
+        def __add__(self, other: Any) -> Tensor: ...
+        def __radd__(self, other: Any) -> Tensor: ...
+        def __sub__(self, other: Any) -> Tensor: ...
+        def __rsub__(self, other: Any) -> Tensor: ...
+        def __mul__(self, other: Any) -> Tensor: ...
+        def __rmul__(self, other: Any) -> Tensor: ...
+        def __truediv__(self, other: Any) -> Tensor: ...
+        def __rtruediv__(self, other: Any) -> Tensor: ...
+        def __floordiv__(self, other: Any) -> Tensor: ...
+        def __rfloordiv__(self, other: Any) -> Tensor: ...
+        def __mod__(self, other: Any) -> Tensor: ...
+        def __rmod__(self, other: Any) -> Tensor: ...
+        def __divmod__(self, other: Any) -> tuple[Tensor, Tensor]: ...
+        def __pow__(self, other: Any) -> Tensor: ...
+        def __rpow__(self, other: Any) -> Tensor: ...
+        def __matmul__(self, other: Any) -> Tensor: ...
+        def __rmatmul__(self, other: Any) -> Tensor: ...
+        def __and__(self, other: Any) -> Tensor: ...
+        def __rand__(self, other: Any) -> Tensor: ...
+        def __or__(self, other: Any) -> Tensor: ...
+        def __ror__(self, other: Any) -> Tensor: ...
+        def __xor__(self, other: Any) -> Tensor: ...
+        def __rxor__(self, other: Any) -> Tensor: ...
+        def __eq__(self, other: Any) -> Tensor: ...  # type: ignore[override]
+        def __ne__(self, other: Any) -> Tensor: ...  # type: ignore[override]
+        def __lt__(self, other: Any) -> Tensor: ...
+        def __le__(self, other: Any) -> Tensor: ...
+        def __gt__(self, other: Any) -> Tensor: ...
+        def __ge__(self, other: Any) -> Tensor: ...
+        def __hash__(self) -> int: ...
+        def __neg__(self) -> Tensor: ...
+        def __pos__(self) -> Tensor: ...
+        def __abs__(self) -> Tensor: ...
+        def __invert__(self) -> Tensor: ...
+        def __round__(self, decimals: int = 0) -> Tensor: ...
+        def __getitem__(self, key: Any) -> Tensor: ...
+        def __len__(self) -> int: ...
+        def __iter__(self) -> Iterator[Tensor]: ...
+
+        T: Tensor
+        mT: Tensor
+        size: Dim
+
+        def astype(self, dtype: npt.DTypeLike) -> Tensor: ...
+        def reshape(self, *dims: Any, order: str = "C") -> Tensor: ...
+        def transpose(self, *axes: Any) -> Tensor: ...
+        def swapaxes(self, axis1: int, axis2: int) -> Tensor: ...
+        def squeeze(self, axis: Axis = None) -> Tensor: ...
+        def ravel(self, order: str = "C") -> Tensor: ...
+        def flatten(self, order: str = "C") -> Tensor: ...
+        def sum(
+            self, axis: Axis = None, dtype: _DType = None, keepdims: bool = False
+        ) -> Tensor: ...
+        def prod(
+            self, axis: Axis = None, dtype: _DType = None, keepdims: bool = False
+        ) -> Tensor: ...
+        def mean(
+            self, axis: Axis = None, dtype: _DType = None, keepdims: bool = False
+        ) -> Tensor: ...
+        def var(
+            self,
+            axis: Axis = None,
+            dtype: _DType = None,
+            ddof: int = 0,
+            keepdims: bool = False,
+        ) -> Tensor: ...
+        def std(
+            self,
+            axis: Axis = None,
+            dtype: _DType = None,
+            ddof: int = 0,
+            keepdims: bool = False,
+        ) -> Tensor: ...
+        def max(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+        def min(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+        def all(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+        def any(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+        def argmax(
+            self, axis: int | None = None, keepdims: bool = False
+        ) -> Tensor: ...
+        def argmin(
+            self, axis: int | None = None, keepdims: bool = False
+        ) -> Tensor: ...
+        def clip(self, min: Any = None, max: Any = None) -> Tensor: ...
+        def round(self, decimals: int = 0) -> Tensor: ...
+        def dot(self, b: Any) -> Tensor: ...
+        def take(self, indices: Any, axis: int | None = None) -> Tensor: ...
+
+
+class Storage:
+    """A C-order array, aligned to 64 bytes, that never moves.
+
+    Writing through `write` keeps shape, dtype and address. `name` is empty until the
+    leaf's place in a module is known: only then does the leaf's path exist.
+    """
+
+    __slots__ = ("array", "name")
+
+    def __init__(self, value: npt.ArrayLike) -> None:
+        self.array = aligned_copy(np.asarray(value))
+        self.name = ""
+
+    @property
+    def address(self) -> int:
+        """Where the first element is."""
+        return int(self.array.ctypes.data)
+
+    def write(self, name: str, value: npt.ArrayLike) -> None:
+        """Copy `value` in; it needs an equal shape and a castable dtype."""
+        new = np.asarray(value)
+        if new.shape != self.array.shape:
+            raise ShapeError(
+                f"assigning to {name} requires shape {self.array.shape}, "
+                f"got {new.shape}; make a new parameter for another shape"
+            )
+        if not np.can_cast(new.dtype, self.array.dtype, "same_kind"):
+            raise DTypeError(
+                f"assigning to {name} requires {self.array.dtype}, got {new.dtype}; "
+                f"cast it with .astype({str(self.array.dtype)!r})"
+            )
+        np.copyto(self.array, new, casting="same_kind")
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """An uninitialised C-order array whose first byte is 64-byte aligned."""
+    dtype = np.dtype(dtype)
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def aligned_copy(value: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """`value` as a C-order array in native byte order, 64-byte aligned."""
+    result = aligned_empty(value.shape, value.dtype.newbyteorder("="))
+    result[...] = value
+    return result
+
+
+class Input(Tensor):
+    """A value given at each call."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        """The keyword under which a call takes it."""
+        name: str = self.node.attrs["name"]
+        return name
+
+
+class Stored(Tensor):
+    """A leaf with storage of its own."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        """The path under which it is saved, such as ``0.weight``."""
+        name: str = self.storage.name or self.node.attrs["name"]
+        return name
+
+    @property
+    def storage(self) -> Storage:
+        """The bytes that all executables share."""
+        storage: Storage = self.node.attrs["storage"]
+        return storage
+
+    @property
+    def value(self) -> npt.NDArray[Any]:
+        """A read-only copy of the current value; assign to it to write."""
+        copy = self.storage.array.copy()
+        copy.flags.writeable = False
+        return copy
+
+    @value.setter
+    def value(self, new: npt.ArrayLike) -> None:
+        self.storage.write(self.name, new)
+
+
+class Parameter(Stored):
+    """A leaf that training changes."""
+
+    __slots__ = ()
+
+    @property
+    def trainable(self) -> bool:
+        """Whether Trainer changes it by default."""
+        return bool(self.node.attrs["trainable"])
+
+
+class State(Stored):
+    """A leaf that updates change: a running mean, a counter, an optimiser's moment."""
+
+    __slots__ = ()
+
+
+class Constant(Tensor):
+    """A leaf whose value is known when the graph is built."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> npt.NDArray[Any]:
+        """The value, read-only."""
+        value: npt.NDArray[Any] = self.node.attrs["value"]
+        return value
+
+
+def static_shape(shape: Shape) -> tuple[int, ...] | None:
+    """`shape` if it holds numbers only, else None."""
+    dims: list[int] = []
+    for dim in shape:
+        if not isinstance(dim, int):
+            return None
+        dims.append(dim)
+    return tuple(dims)
+
+
+__all__ = [
+    "ALIGNMENT", "Constant", "Dim", "Input", "Node", "Parameter", "State", "Storage",
+    "Stored", "Tensor", "aligned_copy", "aligned_empty", "static_shape",
+]  # fmt: skip

@@ -1,0 +1,271 @@
+"""The record that defines one operation in one place.
+
+``define(...)`` puts an Op into the table ``OPS``. Everything that treats an operation
+reads this record: the type rules, differentiation, the reference target, the tests, and
+the compiler, which asks only for the *kind* of `code` and never for the name.
+
+Rules, all given the attributes of the node as keywords:
+
+* ``shape(*types, **attrs)`` and ``dtype(*types, **attrs)`` give the result's (one of
+  each, or a tuple of them when ``outputs`` is not 1). They raise
+  ``ShapeError(rule, advice)`` or ``DTypeError(rule, advice)``; op name, types and the
+  user's line are added by ``apply``.
+* ``vjp(g, y, *xs, **attrs)`` gives one cotangent (or None) per input, made of other
+  ops, so that derivatives of any order work. With several outputs g and y are tuples,
+  and a g may be None. ``vjp=None`` says that the derivative is zero everywhere.
+* ``numpy(*arrays, **attrs)`` computes the result (a tuple when ``outputs`` is not 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from staticgrad.ir.size import Dim, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """An input, a parameter, a state or a constant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """One result per element of the broadcast inputs.
+
+    `template` is an expression of the kernel language (compiler/codegen) over ``{0}``,
+    ``{1}``..., the attributes by name, and ``{T}``, the constructor of the result's
+    dtype (``{T}(1)`` is one). Inputs of one node have one dtype, unless the op says
+    otherwise. `cost` is in additions; above 8 a value is stored rather than recomputed.
+    """
+
+    template: str
+    cost: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCheck:
+    """The int64 index that input 0 gives, wrapped to ``0..attrs["extent"]-1``.
+
+    With ``attrs["wrap"]`` negative ones count from the end; one that is out of range is
+    an IndexOutOfRange when the graph runs. Gather and Scatter take checked indices
+    only.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The element's own index along ``attrs["axis"]``, as the result's dtype."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The number that ``attrs["size"]`` is when the graph runs: a weak int64 scalar."""
+
+
+@dataclass(frozen=True, slots=True)
+class Random:
+    """One pseudo-random number per element, from a key of four uint32 words.
+
+    `template` is as in Elementwise, over the words ``{k0} {k1} {k2} {k3}`` and ``{i}``,
+    the flat C-order index of the element in the result.
+    """
+
+    template: str
+    cost: int = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """``combine`` over the axes ``attrs["axes"]``, which are dropped from the shape."""
+
+    combine: Literal["add", "multiply", "maximum", "minimum", "and", "or"]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a buffer is read: the element at index i is at ``offset + sum(i * strides)``.
+
+    Offset and strides count elements and may be symbolic or negative.
+    """
+
+    shape: Shape
+    strides: tuple[Dim, ...]
+    offset: Dim = 0
+
+    @staticmethod
+    def contiguous(shape: Shape) -> Layout:
+        """C order."""
+        strides: list[Dim] = []
+        step: Dim = 1
+        for dim in reversed(shape):
+            strides.append(step)
+            step = step * dim
+        return Layout(shape, tuple(reversed(strides)))
+
+    @property
+    def is_contiguous(self) -> bool:
+        """True if this is C order from offset 0, axes of size 1 aside."""
+        plain = Layout.contiguous(self.shape)
+        steps = zip(self.shape, self.strides, plain.strides, strict=True)
+        return self.offset == 0 and all(n == 1 or a == b for n, a, b in steps)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The same elements, read differently; no arithmetic.
+
+    ``layout(source, shape, **attrs)`` is the result's Layout over the memory that
+    `source` describes, or None where no strides can express it (a reshape of a
+    transpose), in which case the input is copied first. An attribute "shape" is not
+    passed again: it is the result's shape.
+    """
+
+    layout: Callable[..., Layout | None]
+
+    def of(
+        self, source: Layout, shape: Shape, attrs: Mapping[str, Any]
+    ) -> Layout | None:
+        """The result's layout, given that of the input and the node's attributes."""
+        others = {name: value for name, value in attrs.items() if name != "shape"}
+        return self.layout(source, shape, **others)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Input number `input` fills the region of the result that `region` describes."""
+
+    input: int
+    region: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Inputs written into regions of the result (pad, concat, stack).
+
+    ``pieces(shape, *types, **attrs)`` lists them; they do not overlap. Where
+    ``fill(**attrs)`` is not None the rest of the result has that value; where it is
+    None the pieces cover the result.
+    """
+
+    pieces: Callable[..., Sequence[Piece]]
+    fill: Callable[..., float | int | bool | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """Element of input 0 at a position that input 1 gives along ``attrs["axis"]``.
+
+    With ``attrs["pointwise"]`` true the index has the rank of input 0 and is read at
+    the element's own position (take_along_axis); otherwise the axes of the index
+    replace the axis (take). The index is the result of an IndexCheck, seen through
+    views only.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """Zeros of shape ``attrs["shape"]`` with input 1 added where input 0 points.
+
+    Inputs are (index, updates); axis and pointwise are as in Gather, whose transpose
+    this is. Equal indices add up in the order of the index.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Matmul:
+    """``x @ y`` of rank >= 2 both, with equal batch axes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """Input 0 in train mode, input 1 in eval mode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """Runs the node's nested graphs."""
+
+
+Code: TypeAlias = (
+    Leaf
+    | Elementwise
+    | IndexCheck
+    | Position
+    | Extent
+    | Random
+    | Reduce
+    | View
+    | Place
+    | Gather
+    | Scatter
+    | Matmul
+    | Mode
+    | Control
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Arguments that an op must handle: arrays by position, attributes by keyword.
+
+    `grad` says whether derivatives are checked there (not at kinks or special values).
+    `ulp` is the error allowed to the cpu target against `numpy` in float32/float64.
+    """
+
+    args: tuple[Any, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    grad: bool = True
+    ulp: float = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """Arguments that an op must refuse with `error` and a message holding `match`."""
+
+    args: tuple[Any, ...]
+    attrs: dict[str, Any]
+    error: type[Exception]
+    match: str
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation. See the module docstring for the rules."""
+
+    name: str
+    shape: Callable[..., Any]
+    dtype: Callable[..., Any]
+    vjp: Callable[..., Any] | None
+    code: Code
+    numpy: Callable[..., Any]
+    samples: Callable[[], Sequence[Sample]]
+    bad: Callable[[], Sequence[Bad]]
+    outputs: int = 1
+
+    def __repr__(self) -> str:
+        return f"Op({self.name})"
+
+
+OPS: dict[str, Op] = {}
+
+
+def define(
+    name: str,
+    *,
+    shape: Callable[..., Any],
+    dtype: Callable[..., Any],
+    vjp: Callable[..., Any] | None,
+    code: Code,
+    numpy: Callable[..., Any],
+    samples: Callable[[], Sequence[Sample]],
+    bad: Callable[[], Sequence[Bad]],
+    outputs: int = 1,
+) -> Op:
+    """Make an Op and put it into the table; a name can be defined once."""
+    if name in OPS:
+        raise ValueError(f"op {name!r} is already defined")
+    op = Op(name, shape, dtype, vjp, code, numpy, samples, bad, outputs)
+    OPS[name] = op
+    return op

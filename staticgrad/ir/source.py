@@ -1,0 +1,56 @@
+"""Where in the user's program a node was made."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+_COMPILER = str(Path(_PACKAGE).parent / "compiler")
+_HIDDEN = (_PACKAGE + os.sep, _COMPILER + os.sep)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """File and line of the user's code."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{Path(self.file).name}:{self.line}"
+
+
+@dataclass(slots=True)
+class Origin:
+    """Line and scope of the node that new nodes are derived from: they share them."""
+
+    source: Source | None = None
+    scope: str = ""
+
+
+# the open Origin, if nodes are being derived from nodes
+DERIVED: ContextVar[Origin | None] = ContextVar("derived", default=None)
+
+
+def here() -> Source | None:
+    """The line of the node being derived from, else the user's innermost line."""
+    origin = DERIVED.get()
+    if origin is not None:
+        return origin.source
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_HIDDEN):
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame is None:
+        return None
+    code = frame.f_code
+    return Source(code.co_filename, frame.f_lineno, code.co_qualname)
+
+
+def at(source: Source | None) -> str:
+    """`` at train.py:41``, or nothing where the line is unknown."""
+    return "" if source is None else f"  at {source}"

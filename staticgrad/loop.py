@@ -1,0 +1,212 @@
+"""The training loop: epochs, shuffling, batches, steps, sums, validation, as a program.
+
+The whole loop is one program of the virtual machine, so a fit is one native call. It
+runs the executables' own programs for a full batch and for the tail; each step ends at
+its commit, where a stop or a failure leaves everything at the step before. The cells of
+a Run say where the loop stands, so entering the program again continues it:
+
+    epoch:   stop if no epoch or no step is left
+             unless started: shuffle, clear the sums, started = 1
+    step:    a full batch while there is one, then the tail
+    after:   validation, one row of history, epoch += 1, started = 0, again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.compiler.arguments import bind_sizes
+from staticgrad.compiler.assembler import Assembler, Cell, Label, Program
+from staticgrad.compiler.executable import Executable
+from staticgrad.compiler.frame import Frame
+from staticgrad.data import Column, Dataset
+from staticgrad.run import Run
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A frame for `size` samples and the buffers that its inputs are gathered into."""
+
+    size: int
+    frame: Frame
+    gathered: tuple[tuple[Array, Column], ...]
+
+    @property
+    def scalars(self) -> Sequence[Array]:
+        """The outputs: loss and metrics."""
+        return self.frame.outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A dataset cut into batches: full ones while they last, then the tail."""
+
+    data: Dataset
+    full: Batch | None
+    tail: Batch | None
+
+    @property
+    def batches(self) -> tuple[Batch, ...]:
+        """The full batch and the tail, as far as they exist."""
+        return tuple(b for b in (self.full, self.tail) if b is not None)
+
+    @property
+    def full_samples(self) -> int:
+        """How many samples the full batches cover."""
+        if self.full is None:
+            return 0
+        return self.data.samples // self.full.size * self.full.size
+
+
+def feed(executable: Executable, data: Dataset, batch_size: int) -> Feed:
+    """`data` cut into batches for `executable`: plans sizes, compiles nothing."""
+    tail = data.samples % batch_size
+    return Feed(
+        data,
+        _batch(executable, data, batch_size) if data.samples >= batch_size else None,
+        _batch(executable, data, tail) if tail else None,
+    )
+
+
+def _batch(executable: Executable, data: Dataset, size: int) -> Batch:
+    leaves = [column.leaf for column in data.columns]
+    shapes = [column.shape(size) for column in data.columns]
+    frame = executable.frame(bind_sizes(leaves, shapes))
+    gathered = []
+    for column in data.columns:
+        buffer = frame.inputs.get(column.leaf.name)
+        if buffer is None:
+            continue  # no kernel reads it
+        if column.axis is None:
+            buffer[...] = column.array
+        else:
+            gathered.append((buffer, column))
+    return Batch(size, frame, tuple(gathered))
+
+
+def training_program(run: Run, train: Feed, validation: Feed | None = None) -> Program:
+    """The program of `run`; it ends when the epochs or steps of the run are done."""
+    a = Assembler()
+    settings = run.settings
+    epoch, step, after, finish = (a.label() for _ in range(4))
+    a.place(epoch)
+    going = a.label()
+    a.jump_if_less(0, run.started, step)
+    a.jump_if_less(run.epoch, run.last_epoch, going)
+    a.jump(finish)
+    a.place(going)
+    stepping = a.label()
+    a.jump_if_less(run.steps, settings.steps, stepping)
+    a.jump(finish)
+    a.place(stepping)
+    _start_epoch(a, run)
+    a.place(step)
+    _steps(a, run, train, after)
+    a.place(after)
+    if validation is not None:
+        validate(a, run, validation)
+    _finish_epoch(a, run)
+    a.jump(epoch)
+    a.place(finish)
+    return a.finish()
+
+
+def _start_epoch(a: Assembler, run: Run) -> None:
+    if run.settings.shuffle:
+        a.shuffle(run.order, run.settings.samples, run.seed, run.epoch)
+    for total in run.totals.values():
+        a.set(total, 0.0)
+    a.set(run.seen, 0)
+    a.set(run.started, 1)
+
+
+def _steps(a: Assembler, run: Run, train: Feed, after: Label) -> None:
+    top, more = a.place(), a.label()
+    a.jump_if_less(run.steps, run.settings.steps, more)
+    a.jump(after)
+    a.place(more)
+    rest = a.label()
+    if train.full is not None:
+        a.jump_if_less(train.full_samples - 1, run.seen, rest)
+        _step(a, run, train.full)
+        a.jump(top)
+    a.place(rest)
+    if train.tail is not None:
+        a.jump_if_less(train.data.samples - 1, run.seen, after)
+        _step(a, run, train.tail)
+
+
+def _step(a: Assembler, run: Run, batch: Batch) -> None:
+    """One step; what follows the batch's program happens only if it has committed."""
+    for buffer, column in batch.gathered:
+        a.gather(buffer, column.array, run.order, run.seen, batch.size, _axis(column))
+    a.run(batch.frame)
+    scalars = zip(run.totals.items(), batch.scalars, strict=True)
+    for (name, total), scalar in scalars:
+        a.record(total, scalar, batch.size)
+        if run.settings.record == "step":
+            value = Cell(0.0, np.float64)
+            a.set(value, 0.0)
+            a.record(value, scalar, 1)
+            a.mean(run.columns[name], run.steps, value, 1)
+    a.add(run.seen, batch.size)
+    a.add(run.steps, 1)
+
+
+def validate(a: Assembler, run: Run, validation: Feed) -> None:
+    """The weighted means over `validation`, into the current row."""
+    samples = validation.data.samples
+    order = np.arange(samples, dtype=np.int64)
+    place = Cell(0)
+    totals = [Cell(0.0, np.float64) for _ in run.settings.names]
+    a.set(place, 0)
+    for total in totals:
+        a.set(total, 0.0)
+    if validation.full is not None:
+        top = a.place()
+        _evaluate(a, validation.full, order, place, totals)
+        a.jump_if_less(place, validation.full_samples, top)
+    if validation.tail is not None:
+        _evaluate(a, validation.tail, order, place, totals)
+    for name, total in zip(run.settings.validated_names, totals, strict=True):
+        a.mean(run.columns[name], run.row, total, samples)
+
+
+def _evaluate(
+    a: Assembler, batch: Batch, order: Array, place: Cell, totals: Sequence[Cell]
+) -> None:
+    for buffer, column in batch.gathered:
+        a.gather(buffer, column.array, order, place, batch.size, _axis(column))
+    a.run(batch.frame)
+    for total, scalar in zip(totals, batch.scalars, strict=True):
+        a.record(total, scalar, batch.size)
+    a.add(place, batch.size)
+
+
+def _finish_epoch(a: Assembler, run: Run) -> None:
+    if run.settings.record == "epoch":
+        for name, total in run.totals.items():
+            a.mean(run.columns[name], run.row, total, run.seen)
+    a.add(run.row, 1)
+    a.add(run.epoch, 1)
+    a.set(run.started, 0)
+
+
+def evaluation_program(run: Run, validation: Feed) -> Program:
+    """Only the validation of `run`."""
+    a = Assembler()
+    validate(a, run, validation)
+    a.set(run.row, 1)
+    return a.finish()
+
+
+def _axis(column: Column) -> int:
+    assert column.axis is not None
+    return column.axis

@@ -1,0 +1,131 @@
+"""Layers: modules with parameters, and the activations as modules.
+
+`Linear` starts as PyTorch's does (nn.Linear.reset_parameters): weight and bias uniform
+in +-1/sqrt(in). `Dropout` is the inverted form (Srivastava et al., JMLR 15, 2014): what
+is kept is divided by the probability of keeping, so evaluation needs no scale.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from staticgrad import ops
+from staticgrad.errors import GraphError, ShapeError
+from staticgrad.ir.node import Parameter, Tensor
+from staticgrad.ir.source import at, here
+from staticgrad.nn import initial
+from staticgrad.nn.module import Module
+
+
+class Linear(Module):
+    """``x @ weight.T + bias``: (..., inputs) -> (..., outputs).
+
+    `weight` is (outputs, inputs), `bias` (outputs,) or None; both start uniform in
+    +-1/sqrt(inputs), from the open graph's seed, in the graph's dtype.
+    """
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = True) -> None:
+        if inputs < 1 or outputs < 1:
+            raise ShapeError(
+                f"Linear requires sizes of at least 1, got {inputs} and {outputs}"
+                f"{at(here())}"
+            )
+        bound = 1 / math.sqrt(inputs)
+        weight = initial.uniform((outputs, inputs), bound)
+        self.weight: Parameter = ops.parameter(weight, name="linear.weight")
+        self.bias: Parameter | None = None
+        if bias:
+            start = initial.uniform((outputs,), bound)
+            self.bias = ops.parameter(start, name="linear.bias")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The affine map of the last axis."""
+        inputs = self.weight.shape[1]
+        if x.ndim == 0 or x.shape[-1] != inputs:
+            raise ShapeError(
+                f"Linear requires {inputs} as the last axis, got {x.type}; "
+                f"reshape it or change the layer's inputs{at(here())}"
+            )
+        y = ops.matmul(x, ops.transpose(self.weight))
+        return y if self.bias is None else ops.add(y, self.bias)
+
+
+class Sequential(Module):
+    """Layers in a row; the parameters of layer i are named ``i.weight``...
+
+    Any callable of one tensor may stand among them.
+    """
+
+    def __init__(self, *layers: Any) -> None:
+        for index, layer in enumerate(layers):
+            if not callable(layer):
+                raise GraphError(
+                    f"Sequential requires callables, got {type(layer).__name__} as "
+                    f"layer {index}; give a Module or a function{at(here())}"
+                )
+            setattr(self, str(index), layer)
+        self.length = len(layers)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        return self.__dict__[str(range(self.length)[index])]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(self.length))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Every layer after the other."""
+        for layer in self:
+            x = layer(x)
+        return x
+
+
+class ReLU(Module):
+    """``max(x, 0)``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Elementwise."""
+        return ops.relu(x)
+
+
+class Tanh(Module):
+    """``tanh(x)``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Elementwise."""
+        return ops.tanh(x)
+
+
+class Sigmoid(Module):
+    """``1 / (1 + exp(-x))``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Elementwise."""
+        return ops.sigmoid(x)
+
+
+class Dropout(Module):
+    """In training each element becomes 0 with probability `p`, else x / (1 - p).
+
+    In evaluation the input passes as it is. The mask comes from the graph's stream.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        if not 0 <= p <= 1:
+            raise GraphError(
+                f"Dropout requires a probability in 0..1, got {p}{at(here())}"
+            )
+        self.p = float(p)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The masked, scaled input in train mode."""
+        if self.p == 0:
+            return x
+        scale = 0.0 if self.p == 1 else 1 / (1 - self.p)
+        drawn = ops.random.uniform(ops.random.layer_key(), x.shape)
+        kept = ops.where(ops.greater_equal(drawn, self.p), x * scale, 0.0)
+        return ops.by_mode(train=kept, eval=x)

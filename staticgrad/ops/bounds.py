@@ -1,0 +1,75 @@
+"""Python slices as normalised bounds: start, size and step of an axis.
+
+On a symbolic axis a bound must be provably within the axis for every size, as NumPy's
+clipping is no polynomial: ``x[1:]`` has ``n - 1`` elements, which requires n >= 1 at
+the call; ``x[:3]`` would have ``min(n, 3)`` and is refused.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, TypeAlias
+
+from staticgrad.ir.node import Tensor
+from staticgrad.ir.size import Dim, Size
+from staticgrad.ops.rules import shape_error
+from staticgrad.ops.sizes import as_dim, never_negative
+
+Bounds: TypeAlias = tuple[Dim, Dim, int]  # start, size, step
+
+
+def bounds(key: slice, n: Dim, x: Tensor) -> Bounds:
+    """Start, size and step of ``key`` on an axis of `n` elements of `x`."""
+    for bound in (key.start, key.stop, key.step):
+        if isinstance(bound, Tensor):
+            raise shape_error(
+                "a slice",
+                (),
+                f"bounds known when the graph is built, got a Tensor {bound.type}",
+                "gather with sg.take(x, start + sg.arange(size), axis)",
+            )
+    start, stop = _bound(key.start), _bound(key.stop)
+    step = 1 if key.step is None else operator.index(key.step)
+    if step == 0:
+        raise shape_error("a slice", (x,), "a step that is not 0")
+    if all(not isinstance(k, Size) for k in (start, stop, n)):
+        return _static_bounds(start, stop, step, n)  # type: ignore[arg-type]
+    return _symbolic_bounds(start, stop, step, n, x)
+
+
+def _bound(bound: Any) -> Dim | None:
+    return None if bound is None else as_dim(bound)
+
+
+def _static_bounds(
+    start: int | None, stop: int | None, step: int, n: int
+) -> tuple[int, int, int]:
+    first, last, step = slice(start, stop, step).indices(n)
+    return first, len(range(first, last, step)), step
+
+
+def _symbolic_bounds(
+    start: Dim | None, stop: Dim | None, step: int, n: Dim, x: Tensor
+) -> Bounds:
+    """Bounds that no size can push out of the axis; anything else is refused."""
+    begin, end = (0, n) if step > 0 else (n - 1, -1)
+    first = begin if start is None else _from_end(start, n)
+    last = end if stop is None else _from_end(stop, n)
+    low, high = (first, last) if step > 0 else (last + 1, first + 1)
+    if high - low == 0:
+        return 0, 0, step
+    if not (never_negative(low) and never_negative(n - high)):
+        text = ":".join("" if k is None else str(k) for k in (start, stop))
+        raise shape_error(
+            "a slice",
+            (),
+            f"bounds within its axis for every size, got [{text}] for {n} in {x.type}",
+            "give the axis a static size, or use sg.take(x, sg.arange(size), axis), "
+            "which is checked while running",
+        )
+    return first, (high - low + abs(step) - 1) // abs(step), step
+
+
+def _from_end(bound: Dim, n: Dim) -> Dim:
+    """A negative number counts from the end."""
+    return n + bound if isinstance(bound, int) and bound < 0 else bound

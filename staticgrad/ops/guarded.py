@@ -1,0 +1,70 @@
+"""Division and multiplication in which a zero wins, for gradient rules.
+
+A branch that ``where`` masks out has the cotangent 0 and may have the derivative inf or
+NaN (sqrt at 0, log at 0, exp where it overflows); ``0 * inf`` would poison the gradient
+of everything before it. These two ops give 0 wherever the first factor is 0, and their
+own derivatives in the first factor are exact there: the double-where form as one node.
+
+    guarded_divide(g, d)   = 0 if g == 0 else g / d
+    guarded_multiply(g, d) = 0 if g == 0 else g * d
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.ir.graph import apply
+from staticgrad.ir.node import Constant, Tensor
+from staticgrad.ir.op import Elementwise, define
+from staticgrad.ops.examples import bad_pair, pairs
+from staticgrad.ops.named import named
+from staticgrad.ops.rules import broadcast, quiet, same_dtype
+
+Array = npt.NDArray[Any]
+
+
+def _select(g: Array, value: Array) -> Array:
+    return np.where(g == 0, np.zeros_like(value), value)
+
+
+GUARDED_DIVIDE = define(
+    "guarded_divide",
+    shape=broadcast,
+    dtype=same_dtype("f"),
+    vjp=lambda c, y, g, d: (
+        guarded_divide(c, d),
+        -guarded_multiply(guarded_divide(c, d), y),
+    ),
+    code=Elementwise("select({0} == {T}(0), {T}(0), divide({0}, {1}))", cost=4),
+    numpy=quiet(lambda g, d: _select(g, g / d)),
+    samples=lambda: pairs(-2.0, 2.0),
+    bad=bad_pair("a floating-point dtype", "int64"),
+)
+
+GUARDED_MULTIPLY = define(
+    "guarded_multiply",
+    shape=broadcast,
+    dtype=same_dtype("f"),
+    vjp=lambda c, y, g, d: (guarded_multiply(c, d), guarded_multiply(c, g)),
+    code=Elementwise("select({0} == {T}(0), {T}(0), {0} * {1})", cost=2),
+    numpy=quiet(lambda g, d: _select(g, g * d)),
+    samples=lambda: pairs(-2.0, 2.0),
+    bad=bad_pair("a floating-point dtype", "int64"),
+)
+
+
+def guarded_divide(g: Tensor, d: Tensor) -> Tensor:
+    """``g / d``, 0 where g is 0 whatever d is; plain where d is a nonzero constant."""
+    if isinstance(d, Constant) and bool(np.all(d.value != 0)):
+        return named("divide", g, d)
+    return apply(GUARDED_DIVIDE, g, d)
+
+
+def guarded_multiply(g: Tensor, d: Tensor) -> Tensor:
+    """``g * d``, 0 where g is 0 whatever d is; plain where d is a finite constant."""
+    if isinstance(d, Constant) and bool(np.all(np.isfinite(d.value))):
+        return named("multiply", g, d)
+    return apply(GUARDED_MULTIPLY, g, d)

@@ -1,0 +1,263 @@
+"""The operators and methods of Tensor, installed by `install`.
+
+Their declarations for type checkers are in ir/node.py. What would ask a Tensor for its
+value (``if``, ``float``, ``np.asarray``) raises an error that says what to do instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.ir.node import Tensor
+from staticgrad.ir.size import Dim, Size
+from staticgrad.ir.source import at, here
+from staticgrad.ops import (
+    arithmetic,
+    compare,
+    division,
+    functions,
+    indexing,
+    logic,
+    powers,
+    products,
+    shape,
+    statistics,
+)
+from staticgrad.ops import reduce as reductions
+from staticgrad.ops.activations import clip
+from staticgrad.ops.promote import astype
+from staticgrad.ops.protocol import array_function, array_ufunc
+from staticgrad.ops.rules import shape_error
+
+Binary = Callable[[Any, Any], Any]
+ARRAY_LIKE = (Tensor, np.ndarray, np.generic, bool, int, float, list, tuple, Size)
+
+
+def _operator(function: Binary) -> Binary:
+    """`function` as an operator: arguments of other kinds are left to their class."""
+
+    def run(self: Tensor, other: Any) -> Any:
+        if not _is_array_like(other):
+            return NotImplemented
+        return function(self, other)
+
+    return run
+
+
+def _reflected(function: Binary) -> Binary:
+    def run(self: Tensor, other: Any) -> Any:
+        if not _is_array_like(other):
+            return NotImplemented
+        return function(other, self)
+
+    return run
+
+
+def _is_array_like(value: object) -> bool:
+    return isinstance(value, ARRAY_LIKE)
+
+
+OPERATORS: dict[str, Binary] = {
+    "add": arithmetic.add,
+    "sub": arithmetic.subtract,
+    "mul": arithmetic.multiply,
+    "truediv": division.divide,
+    "floordiv": division.floor_divide,
+    "mod": division.remainder,
+    "pow": powers.power,
+    "matmul": products.matmul,
+    "and": logic.bitwise_and,
+    "or": logic.bitwise_or,
+    "xor": logic.bitwise_xor,
+}
+
+COMPARISONS: dict[str, Binary] = {
+    "eq": compare.equal,
+    "ne": compare.not_equal,
+    "lt": compare.less,
+    "le": compare.less_equal,
+    "gt": compare.greater,
+    "ge": compare.greater_equal,
+}
+
+
+def _divmod(self: Tensor, other: Any) -> tuple[Tensor, Tensor]:
+    return division.floor_divide(self, other), division.remainder(self, other)
+
+
+def _size(self: Tensor) -> Dim:
+    """The number of elements."""
+    return statistics.count(self, tuple(range(self.ndim)))
+
+
+def _length(self: Tensor) -> int:
+    if self.ndim == 0:
+        raise TypeError(f"len requires at least one axis, got {self.type}{at(here())}")
+    length = self.shape[0]
+    if isinstance(length, int):
+        return length
+    rule = "a first axis whose size is a number"
+    raise shape_error("len", (self,), rule, "use x.shape[0], which is symbolic")
+
+
+def _iterate(self: Tensor) -> Iterator[Tensor]:
+    if self.ndim == 0:
+        raise TypeError(f"iter requires at least one axis, got {self.type}{at(here())}")
+    if not isinstance(self.shape[0], int):
+        rule = "a first axis whose size is a number"
+        advice = "slice it, or compute on the whole axis at once"
+        raise shape_error("iter", (self,), rule, advice)
+    return (indexing.getitem(self, n) for n in range(self.shape[0]))
+
+
+def _reshape(self: Tensor, *dims: Any, order: str = "C") -> Tensor:
+    """``x.reshape(2, 3)`` or ``x.reshape((2, 3))``."""
+    return shape.reshape(self, dims[0] if len(dims) == 1 else dims, order)
+
+
+def _transpose(self: Tensor, *axes: Any) -> Tensor:
+    """``x.transpose()``, ``x.transpose(1, 0)`` or ``x.transpose((1, 0))``."""
+    if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], Sequence)):
+        return shape.transpose(self, axes[0])
+    return shape.transpose(self, axes or None)
+
+
+def _flatten(self: Tensor, order: str = "C") -> Tensor:
+    return shape.ravel(self, order)
+
+
+def _item(self: Tensor, *_: Any) -> NoReturn:
+    raise _no_value(self, "item()", GraphError)
+
+
+def _no_value(x: Tensor, what: str, error: type[Exception]) -> Exception:
+    return error(
+        f"{what} requires a value, got {x.type}, which has one only when the graph "
+        f"runs; compile it and call it, as in sg.compile(y)(){at(here())}"
+    )
+
+
+def _bool(self: Tensor) -> NoReturn:
+    raise GraphError(
+        f"bool requires a value, got {self.type}, which has one only when the graph "
+        "runs; choose with sg.where(condition, x, y), or compare identities with "
+        f"`is`{at(here())}"
+    )
+
+
+def _scalar(what: str) -> Callable[[Tensor], NoReturn]:
+    def run(self: Tensor) -> NoReturn:
+        raise _no_value(self, what, TypeError)
+
+    return run
+
+
+def _index(self: Tensor) -> NoReturn:
+    raise TypeError(
+        f"index requires a value, got {self.type}, which has one only when the graph "
+        f"runs; index a Tensor with it, as in sg.take(x, i){at(here())}"
+    )
+
+
+def _array(self: Tensor, *_: Any, **__: Any) -> NoReturn:
+    raise TypeError(
+        f"asarray requires values, got {self.type}, which has them only when the graph "
+        "runs; compile it and call it, as in sg.compile(y)(), or use the function in "
+        f"sg that has NumPy's name{at(here())}"
+    )
+
+
+def _setitem(self: Tensor, *_: Any) -> NoReturn:
+    raise TypeError(
+        f"item assignment requires an array, got {self.type}, which never changes; "
+        f"choose with sg.where or add with sg.scatter_add{at(here())}"
+    )
+
+
+METHODS: dict[str, Any] = {
+    "__neg__": arithmetic.negative,
+    "__pos__": arithmetic.positive,
+    "__abs__": arithmetic.absolute,
+    "__invert__": logic.invert,
+    "__round__": functions.round,
+    "__divmod__": _divmod,
+    "__getitem__": indexing.getitem,
+    "__setitem__": _setitem,
+    "__len__": _length,
+    "__iter__": _iterate,
+    "__bool__": _bool,
+    "__float__": _scalar("float"),
+    "__int__": _scalar("int"),
+    "__complex__": _scalar("complex"),
+    "__index__": _index,
+    "__array__": _array,
+    "__array_ufunc__": array_ufunc,
+    "__array_function__": array_function,
+    "T": property(shape.transpose),
+    "mT": property(shape.matrix_transpose),
+    "size": property(_size),
+    "item": _item,
+    "tolist": _item,
+    "astype": astype,
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "swapaxes": shape.swapaxes,
+    "squeeze": shape.squeeze,
+    "ravel": shape.ravel,
+    "flatten": _flatten,
+    "sum": reductions.sum,
+    "prod": reductions.prod,
+    "max": reductions.max,
+    "min": reductions.min,
+    "all": reductions.all,
+    "any": reductions.any,
+    "mean": statistics.mean,
+    "var": statistics.var,
+    "std": statistics.std,
+    "argmax": statistics.argmax,
+    "argmin": statistics.argmin,
+    "clip": clip,
+    "round": functions.round,
+    "dot": products.dot,
+    "take": indexing.take,
+}
+
+
+def _of_size(exact: Binary | None, function: Binary) -> Binary:
+    """An operator of a symbolic size: `exact` among sizes, else one of tensors."""
+
+    def run(self: Size, other: Any) -> Any:
+        result = NotImplemented if exact is None else exact(self, other)
+        if result is NotImplemented and _is_array_like(other):
+            return function(self, other)
+        return result
+
+    return run
+
+
+def _swapped(function: Binary) -> Binary:
+    return lambda x, y: function(y, x)
+
+
+def install_sizes(kind: type[Size]) -> None:
+    """Give `kind` arithmetic with floats, arrays and Tensors; it becomes a Tensor."""
+    for name, function in list(OPERATORS.items())[:7]:
+        for prefix, run in (("", function), ("r", _swapped(function))):
+            dunder = f"__{prefix}{name}__"
+            setattr(kind, dunder, _of_size(getattr(kind, dunder, None), run))
+    kind.__array_ufunc__ = None  # type: ignore[attr-defined]
+
+
+def install(kind: type[Tensor]) -> None:
+    """Give `kind` its operators and methods."""
+    for name, function in OPERATORS.items():
+        setattr(kind, f"__{name}__", _operator(function))
+        setattr(kind, f"__r{name}__", _reflected(function))
+    for name, function in COMPARISONS.items():
+        setattr(kind, f"__{name}__", _operator(function))
+    for name, method in METHODS.items():
+        setattr(kind, name, method)

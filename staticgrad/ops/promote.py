@@ -1,0 +1,179 @@
+"""Arguments of public functions as Tensors of one dtype (NumPy's NEP 50).
+
+Python numbers are weak: they become constants of the dtype that the others decide.
+NumPy scalars and arrays keep their dtype. Lists are stacked as NumPy does, and may hold
+Tensors. A symbolic size (``x.shape[0]``) is a weak integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.ir.graph import apply
+from staticgrad.ir.node import Tensor
+from staticgrad.ir.size import Size
+from staticgrad.ir.types import (
+    FLOAT32,
+    FLOAT64,
+    DType,
+    TensorType,
+    is_float,
+    promote,
+)
+from staticgrad.ops.casting import CAST, STOP_GRADIENT, cast
+from staticgrad.ops.leaves import (
+    as_array,
+    dtype_of,
+    frozen,
+    is_number,
+    number,
+    number_type,
+)
+from staticgrad.ops.named import named
+from staticgrad.ops.rules import shape_error
+
+ArrayLike: TypeAlias = "Tensor | Size | npt.ArrayLike | Sequence[Any]"
+
+
+def as_tensor(value: ArrayLike, like: Tensor | None = None) -> Tensor:
+    """`value` as a Tensor; a weak one takes the dtype that it has beside `like`.
+
+    Numbers, NumPy scalars and arrays, sizes, Tensors, and nested lists of them.
+    DTypeError for anything else.
+    """
+    if like is not None:
+        return beside(value, like)
+    if isinstance(value, Tensor):
+        return value
+    if is_number(value):
+        return number(value)  # type: ignore[arg-type]
+    if isinstance(value, Size):
+        return named("extent", size=value)
+    if isinstance(value, list | tuple) and _holds_tensor(value):
+        return _stacked(value)
+    return frozen(as_array("array_like", value))
+
+
+def beside(value: ArrayLike, like: Tensor) -> Tensor:
+    """`value` as a Tensor; if weak, of the dtype that it would have next to `like`."""
+    if is_number(value):
+        kind = number_type(value)  # type: ignore[arg-type]
+        return number(value, promote((like.type, kind))[0])  # type: ignore[arg-type]
+    tensor = as_tensor(value)
+    if not tensor.type.weak:
+        return tensor
+    return cast(tensor, promote((like.type, tensor.type))[0])
+
+
+def promoted(*values: ArrayLike) -> tuple[Tensor, ...]:
+    """`values` as Tensors of NumPy's common dtype; casts are inserted."""
+    return _common(values, lambda dtype: dtype)
+
+
+def floats(*values: ArrayLike) -> tuple[Tensor, ...]:
+    """`values` as Tensors of one floating-point dtype, that of `float_dtype`."""
+    return _common(values, float_dtype)
+
+
+def quotients(*values: ArrayLike) -> tuple[Tensor, ...]:
+    """`values` as Tensors of one floating-point dtype; integers become float64."""
+    return _common(values, lambda dtype: dtype if is_float(dtype) else FLOAT64)
+
+
+def _common(
+    values: Sequence[ArrayLike], lift: Callable[[DType], DType]
+) -> tuple[Tensor, ...]:
+    items = [v if is_number(v) else as_tensor(v) for v in values]
+    dtype, weak = promote([_type(item) for item in items])
+    return tuple(_typed(item, lift(dtype), weak) for item in items)
+
+
+def float_dtype(dtype: DType) -> DType:
+    """The dtype of ``exp`` and the like of a `dtype` argument.
+
+    Integers become the float that holds them, as in NumPy; bool and 8-bit integers
+    become float32, since there is no float16.
+    """
+    if is_float(dtype):
+        return dtype
+    return FLOAT32 if dtype.itemsize <= 2 else FLOAT64
+
+
+def astype(x: ArrayLike, dtype: npt.DTypeLike) -> Tensor:
+    """`x` converted to `dtype`; floats are truncated, and bool is ``x != 0``.
+
+    >>> import staticgrad as sg
+    >>> f = sg.compile(sg.astype([1.7, -1.7], "int32"), target="reference")
+    >>> f().tolist()
+    [1, -1]
+    """
+    found = dtype_of("astype", dtype)
+    if is_number(x) and found.kind in "bf":
+        return frozen(np.asarray(x, found))
+    tensor = as_tensor(x)
+    if tensor.dtype == found and not tensor.type.weak:
+        return tensor
+    return apply(CAST, tensor, dtype=found)
+
+
+def stop_gradient(x: ArrayLike) -> Tensor:
+    """`x`, through which no gradient flows.
+
+    >>> import staticgrad as sg
+    >>> x = sg.parameter(3.0)
+    >>> dx = sg.grad(x * sg.stop_gradient(x), x)
+    >>> float(sg.compile(dx, target="reference")())
+    3.0
+    """
+    return apply(STOP_GRADIENT, as_tensor(x))
+
+
+def _type(item: Any) -> TensorType:
+    return item.type if isinstance(item, Tensor) else number_type(item)
+
+
+def _typed(item: Any, dtype: DType, weak: bool) -> Tensor:
+    if isinstance(item, Tensor):
+        return cast(item, dtype)
+    return frozen(np.asarray(item, dtype), weak=True) if weak else number(item, dtype)
+
+
+def _holds_tensor(value: Sequence[Any]) -> bool:
+    todo: list[Any] = [value]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, Tensor | Size):
+            return True
+        if isinstance(item, list | tuple):
+            todo.extend(item)
+    return False
+
+
+def _stacked(value: Sequence[Any]) -> Tensor:
+    """A list that holds Tensors, stacked level by level from the innermost lists."""
+    done: dict[int, Tensor] = {}
+    todo: list[tuple[Sequence[Any], bool]] = [(value, False)]
+    while todo:
+        items, expanded = todo.pop()
+        inner = [i for i in items if isinstance(i, list | tuple) and _holds_tensor(i)]
+        if expanded:
+            done[id(items)] = _stack([done.get(id(i), i) for i in items])
+            continue
+        todo.append((items, True))
+        todo.extend((i, False) for i in inner)
+    return done[id(value)]
+
+
+def _stack(items: Sequence[Any]) -> Tensor:
+    """Tensors of one shape, and numbers, along a new first axis."""
+    tensors = promoted(*items)
+    shape = tensors[0].shape
+    if any(t.shape != shape for t in tensors):
+        advice = "give every element of the list the same shape"
+        raise shape_error("array_like", tensors, "elements of one shape", advice)
+    rows = [named("reshape", t, shape=(1, *shape)) for t in tensors]
+    return named("concatenate", *rows, axis=0)

@@ -1,0 +1,138 @@
+"""NumPy functions called on Tensors: they build graph.
+
+``np.exp(x)`` is ``sg.exp(x)``: the table is filled by ops/__init__ with the public
+functions, under NumPy's names. A function that is not there raises a TypeError that
+says so and, where there is one, names what to use instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from staticgrad.ir.node import Tensor
+from staticgrad.ir.source import at, here
+
+EQUIVALENTS: dict[str, Callable[..., Any]] = {
+    "ndim": lambda a: a.ndim,
+    "shape": lambda a: a.shape,
+    "size": lambda a: a.size,
+}
+
+# NumPy's names of what has another name here.
+OTHER_NAMES = {
+    "abs": "absolute",
+    "fabs": "absolute",
+    "amax": "max",
+    "amin": "min",
+    "concat": "concatenate",
+    "permute_dims": "transpose",
+    "float_power": "power",
+    "row_stack": "vstack",
+    "fix": "floor",
+    "around": "round",
+    "fmax": "maximum",
+    "fmin": "minimum",
+    "fmod": "remainder",
+    "exp2": "exp",
+    "log2": "log",
+    "log10": "log",
+    "nanmean": "mean",
+    "nansum": "sum",
+    "nanmax": "max",
+    "nanmin": "min",
+    "put": "scatter_add",
+    "copyto": "where",
+    "append": "concatenate",
+    "linalg.norm": "sqrt(sg.sum(x * x))",
+    "linalg.matmul": "matmul",
+    "linalg.outer": "outer",
+}
+
+
+def fill(functions: Mapping[str, Callable[..., Any]], names: Iterable[str]) -> None:
+    """Take `functions` under those of their `names` that NumPy has too."""
+    own = REDUCTIONS.values()
+    for name in names:
+        if callable(functions.get(name)) and (hasattr(np, name) or name in own):
+            EQUIVALENTS[name] = functions[name]
+
+
+def array_ufunc(
+    self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any
+) -> Any:
+    """A NumPy ufunc on Tensors; `method` is "__call__", "reduce" or another."""
+    name = ufunc.__name__
+    if method == "reduce":
+        return _reduce(name, *inputs, **options)
+    if method != "__call__":
+        raise _unsupported(f"{name}.{method}", None)
+    _no_options(name, options)
+    function = EQUIVALENTS.get(name)
+    if function is None:
+        raise _unsupported(name, OTHER_NAMES.get(name))
+    return function(*inputs)
+
+
+def array_function(
+    self: Tensor,
+    function: Callable[..., Any],
+    types: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Any other NumPy function on Tensors."""
+    module = getattr(function, "__module__", "numpy").removeprefix("numpy")
+    prefix = f"{module.removeprefix('.')}." if module.startswith(".linalg") else ""
+    name = prefix + function.__name__
+    found = EQUIVALENTS.get(name)
+    if found is None or getattr(np, function.__name__, None) is not function:
+        raise _unsupported(name, OTHER_NAMES.get(name))
+    try:
+        return found(*args, **kwargs)
+    except TypeError as error:
+        if "unexpected keyword" not in str(error):
+            raise
+        text = str(error).split("() ")[-1]
+        raise TypeError(f"np.{name} of a Tensor {text}{at(here())}") from None
+
+
+REDUCTIONS = {
+    "add": "sum",
+    "multiply": "prod",
+    "maximum": "max",
+    "minimum": "min",
+    "logical_and": "all",
+    "logical_or": "any",
+    "logaddexp": "logsumexp",
+}
+
+
+def _reduce(name: str, x: Any, axis: Any = 0, **options: Any) -> Any:
+    if name not in REDUCTIONS:
+        raise _unsupported(f"{name}.reduce", None)
+    keepdims = bool(options.pop("keepdims", False))
+    dtype = options.pop("dtype", None)
+    _no_options(f"{name}.reduce", options)
+    typed = {} if dtype is None else {"dtype": dtype}
+    return EQUIVALENTS[REDUCTIONS[name]](x, axis=axis, keepdims=keepdims, **typed)
+
+
+def _no_options(name: str, options: Mapping[str, Any]) -> None:
+    given = [key for key, value in options.items() if value is not None]
+    if not given:
+        return
+    advice = {"out": "Tensors never change", "where": "choose with sg.where"}
+    hint = advice.get(given[0], "cast with .astype")
+    raise TypeError(
+        f"np.{name} of a Tensor requires no {given[0]}=, got one; {hint}{at(here())}"
+    )
+
+
+def _unsupported(name: str, instead: str | None) -> TypeError:
+    advice = "staticgrad has no equivalent" if instead is None else f"use sg.{instead}"
+    return TypeError(
+        f"np.{name} requires NumPy arrays, got a Tensor; {advice}{at(here())}"
+    )

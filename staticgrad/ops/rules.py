@@ -1,0 +1,122 @@
+"""Type rules that many ops share, and the errors that public functions raise.
+
+Rules take the types of the inputs and the attributes of the node, as Op describes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import DTypeError, ShapeError
+from staticgrad.ir.graph import located
+from staticgrad.ir.node import Tensor
+from staticgrad.ir.size import Shape
+from staticgrad.ir.source import here
+from staticgrad.ir.types import (
+    BOOL,
+    DType,
+    TensorType,
+    broadcast_shapes,
+    normalize_axes,
+    normalize_axis,
+)
+
+_KINDS = {
+    "f": "a floating-point dtype",
+    "iu": "an integer dtype",
+    "b": "the dtype bool",
+    "iuf": "a number's dtype (not bool)",
+    "if": "a signed dtype",
+    "biuf": "a supported dtype",
+}
+
+
+def broadcast(*types: TensorType, **_: Any) -> Shape:
+    """NumPy's broadcast shape of all inputs."""
+    try:
+        return broadcast_shapes([t.shape for t in types])
+    except ShapeError as error:
+        advice = f"{error.args[0]}, reshape or slice one of them"
+        raise ShapeError("shapes that broadcast", advice) from None
+
+
+def same_shape(x: TensorType, *_: TensorType, **__: Any) -> Shape:
+    """The shape of the first input."""
+    return x.shape
+
+
+def one_dtype(*types: TensorType) -> DType:
+    """The dtype that all inputs share."""
+    if any(t.dtype != types[0].dtype for t in types):
+        raise DTypeError("inputs of one dtype", "cast one of them with .astype")
+    return types[0].dtype
+
+
+def same_dtype(kinds: str = "biuf") -> Callable[..., DType]:
+    """A rule: one dtype for all, of one of NumPy's `kinds`, which the result has."""
+
+    def rule(*types: TensorType, **_: Any) -> DType:
+        dtype = one_dtype(*types)
+        if dtype.kind not in kinds:
+            raise DTypeError(_KINDS[kinds], "cast with .astype")
+        return dtype
+
+    return rule
+
+
+def gives_bool(kinds: str = "biuf") -> Callable[..., DType]:
+    """A rule: one dtype for all, of one of NumPy's `kinds`; the result is bool."""
+    check = same_dtype(kinds)
+
+    def rule(*types: TensorType, **_: Any) -> DType:
+        check(*types)
+        return BOOL
+
+    return rule
+
+
+def shape_error(name: str, inputs: Sequence[Tensor], *text: str) -> ShapeError:
+    """A located ShapeError of function `name`; `text` is (rule[, advice])."""
+    types = [t.type for t in inputs]
+    error = located(ShapeError(*text), name, types, here())
+    assert isinstance(error, ShapeError)
+    return error
+
+
+def dtype_error(name: str, inputs: Sequence[Tensor], *text: str) -> DTypeError:
+    """A located DTypeError of function `name`; `text` is (rule[, advice])."""
+    types = [t.type for t in inputs]
+    error = located(DTypeError(*text), name, types, here())
+    assert isinstance(error, DTypeError)
+    return error
+
+
+def one_axis(name: str, x: Tensor, axis: int) -> int:
+    """`axis` of `x` counted from the front, or a located ShapeError."""
+    try:
+        return normalize_axis(axis, x.ndim)
+    except ShapeError as error:
+        raise shape_error(name, (x,), *error.args) from None
+
+
+def some_axes(
+    name: str, x: Tensor, axis: int | Sequence[int] | None
+) -> tuple[int, ...]:
+    """NumPy's ``axis=`` of `x` as a sorted tuple, or a located ShapeError."""
+    try:
+        return normalize_axes(axis, x.ndim)
+    except ShapeError as error:
+        raise shape_error(name, (x,), *error.args) from None
+
+
+def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` without NumPy's floating-point warnings: NaN and inf are values."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*args, **kwargs)
+
+    return run

@@ -1,0 +1,196 @@
+"""Composites of reductions: mean, var, std, argmax, argmin, logsumexp, softmax.
+
+softmax, log_softmax and logsumexp subtract the maximum, which takes no gradient: their
+value does not depend on it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.ir.graph import apply
+from staticgrad.ir.node import Tensor
+from staticgrad.ir.op import Op
+from staticgrad.ir.size import Dim, product
+from staticgrad.ir.types import FLOAT64, INT64, is_float
+from staticgrad.ops.casting import cast
+from staticgrad.ops.choice import where
+from staticgrad.ops.functions import exp, log, sqrt
+from staticgrad.ops.leaves import dtype_of
+from staticgrad.ops.named import named
+from staticgrad.ops.promote import ArrayLike, as_tensor, floats, stop_gradient
+from staticgrad.ops.reduce import REDUCE_MAX, REDUCE_MIN, REDUCE_SUM, Axis, reduced
+from staticgrad.ops.rules import one_axis, shape_error, some_axes
+
+LAST = np.iinfo(np.int64).max
+
+
+def count(x: Tensor, axes: tuple[int, ...]) -> Dim:
+    """The number of elements of `x` along `axes`."""
+    return product(tuple(x.shape[axis] for axis in axes))
+
+
+def mean(
+    a: ArrayLike,
+    axis: Axis = None,
+    dtype: npt.DTypeLike | None = None,
+    keepdims: bool = False,
+) -> Tensor:
+    """The mean over `axis` (all by default); of integers a float64; of nothing NaN.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.mean([[1, 2], [3, 6]], axis=0), target="reference")()
+    array([2., 4.])
+    """
+    x = as_tensor(a)
+    if dtype is not None:
+        x = cast(x, dtype_of("mean", dtype))
+    if not is_float(x.dtype):
+        x = cast(x, FLOAT64)
+    axes = some_axes("mean", x, axis)
+    return reduced(REDUCE_SUM, "mean", x, axes, keepdims) / count(x, axes)
+
+
+def average(
+    a: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None
+) -> Tensor:
+    """The mean over `axis`, weighted by `weights` (of the shape of `a`).
+
+    >>> import staticgrad as sg
+    >>> y = sg.average([1.0, 2.0, 3.0], weights=[1.0, 0.0, 1.0])
+    >>> float(sg.compile(y, target="reference")())
+    2.0
+    """
+    if weights is None:
+        return mean(a, axis)
+    x, w = floats(a, weights)
+    if x.shape != w.shape:
+        raise shape_error("average", (x, w), "weights of the shape of a")
+    top = reduced(REDUCE_SUM, "average", x * w, axis, False)
+    return top / reduced(REDUCE_SUM, "average", w, axis, False)
+
+
+def var(
+    a: ArrayLike,
+    axis: Axis = None,
+    dtype: npt.DTypeLike | None = None,
+    ddof: int = 0,
+    keepdims: bool = False,
+) -> Tensor:
+    """The variance over `axis` (all by default), divided by the count less `ddof`.
+
+    >>> import staticgrad as sg
+    >>> float(sg.compile(sg.var([1, 2, 3, 4]), target="reference")())
+    1.25
+    """
+    x = as_tensor(a)
+    if dtype is not None or not is_float(x.dtype):
+        x = cast(x, FLOAT64 if dtype is None else dtype_of("var", dtype))
+    axes = some_axes("var", x, axis)
+    away = x - mean(x, axes, keepdims=True)
+    total = reduced(REDUCE_SUM, "var", away * away, axes, keepdims)
+    return total / (count(x, axes) - ddof)
+
+
+def std(
+    a: ArrayLike,
+    axis: Axis = None,
+    dtype: npt.DTypeLike | None = None,
+    ddof: int = 0,
+    keepdims: bool = False,
+) -> Tensor:
+    """The standard deviation over `axis`: the root of `var`.
+
+    >>> import staticgrad as sg
+    >>> float(sg.compile(sg.std([1, 3]), target="reference")())
+    1.0
+    """
+    return sqrt(var(a, axis, dtype, ddof, keepdims))
+
+
+def argmax(a: ArrayLike, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The int64 index of the first maximum along `axis`, by default of all elements.
+
+    A NaN counts as the maximum, as in NumPy.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.argmax([[1, 5, 5], [7, 2, 0]], axis=1), target="reference")()
+    array([1, 0])
+    """
+    return _arg(REDUCE_MAX, "argmax", a, axis, keepdims)
+
+
+def argmin(a: ArrayLike, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The int64 index of the first minimum along `axis`, by default of all elements.
+
+    A NaN counts as the minimum, as in NumPy.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.argmin([[1, 5, 1], [7, 2, 0]], axis=1), target="reference")()
+    array([0, 2])
+    """
+    return _arg(REDUCE_MIN, "argmin", a, axis, keepdims)
+
+
+def _arg(op: Op, name: str, a: ArrayLike, axis: int | None, keepdims: bool) -> Tensor:
+    """The least position of an element that is the extreme."""
+    x = stop_gradient(a)
+    if axis is None:
+        flat = named("reshape", x, shape=(product(x.shape),))
+        place = _arg(op, name, flat, 0, False)
+        return named("reshape", place, shape=(1,) * x.ndim) if keepdims else place
+    along = one_axis(name, x, axis)
+    hit = x == reduced(op, name, x, along, True)
+    if is_float(x.dtype):
+        hit = hit | (x != x)
+    position = named("position", shape=x.shape, axis=along, dtype=INT64)
+    return reduced(REDUCE_MIN, name, where(hit, position, LAST), along, keepdims)
+
+
+def logsumexp(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """``log(sum(exp(a)))`` over `axis` (all by default), without overflow.
+
+    >>> import staticgrad as sg
+    >>> float(sg.compile(sg.logsumexp([1000.0, -1000.0]), target="reference")())
+    1000.0
+    """
+    (x,) = floats(a)
+    axes = some_axes("logsumexp", x, axis)
+    top = stop_gradient(reduced(REDUCE_MAX, "logsumexp", x, axes, True))
+    top = where(named("isfinite", top), top, 0)
+    total = apply(REDUCE_SUM, exp(x - top), axes=axes) if axes else exp(x - top)
+    low = named("reshape", top, shape=total.shape) if axes else top
+    result = log(total) + low
+    if not keepdims:
+        return result
+    return named("reshape", result, shape=top.shape)
+
+
+def softmax(x: ArrayLike, axis: int = -1) -> Tensor:
+    """``exp(x) / sum(exp(x))`` along `axis`, without overflow.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.softmax([1000.0, 1000.0]), target="reference")()
+    array([0.5, 0.5], dtype=float32)
+    """
+    value = exp(_centred("softmax", x, axis))
+    return value / reduced(REDUCE_SUM, "softmax", value, axis, True)
+
+
+def log_softmax(x: ArrayLike, axis: int = -1) -> Tensor:
+    """``log(softmax(x))`` along `axis`, without underflow.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.log_softmax([0.0, -1000.0]), target="reference")()
+    array([    0., -1000.], dtype=float32)
+    """
+    value = _centred("log_softmax", x, axis)
+    return value - log(reduced(REDUCE_SUM, "log_softmax", exp(value), axis, True))
+
+
+def _centred(name: str, x: ArrayLike, axis: int) -> Tensor:
+    """`x` less its maximum along `axis`."""
+    (value,) = floats(x)
+    along = one_axis(name, value, axis)
+    return value - stop_gradient(reduced(REDUCE_MAX, name, value, along, True))

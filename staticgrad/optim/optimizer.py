@@ -1,0 +1,105 @@
+"""Optimizer: what all optimisers share.
+
+The learning rate is a State, so it can change between runs without compiling again;
+moments and step counts are States, which `reset` sets to zero. Nothing is registered
+with a graph: ``updates`` returns pairs, for ``sg.compile(updates=...)`` or Trainer.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from staticgrad import ops
+from staticgrad.errors import GraphError, ShapeError
+from staticgrad.ir.node import State, Stored, Tensor, static_shape
+from staticgrad.ir.types import DType
+from staticgrad.trees import flatten, flatten_as
+
+Pair: TypeAlias = tuple[Stored, Tensor]
+
+
+class Optimizer:
+    """Base of the optimisers; a subclass defines ``updates``."""
+
+    def __init__(self, learning_rate: float) -> None:
+        rate = _checked_rate(learning_rate)
+        self._rate: State = ops.state(np.float64(rate), name="learning_rate")
+        self._states: dict[str, State] = {}
+
+    @property
+    def learning_rate(self) -> float:
+        """The step size, read anew at each step."""
+        return float(self._rate.value)
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        self._rate.value = np.float64(_checked_rate(rate))
+
+    @property
+    def states(self) -> dict[str, State]:
+        """The learning rate, moments and step counts, by a name of their own."""
+        return {"learning_rate": self._rate, **self._states}
+
+    def reset(self) -> None:
+        """Set moments and step counts back to zero; the learning rate stays."""
+        for state in self._states.values():
+            state.value = np.zeros_like(state.value)
+
+    def updates(self, grads: Any, params: Any) -> list[Pair]:
+        """Pairs (leaf, new value), for each parameter and each state that changes.
+
+        `grads` and `params` are trees of one structure, as sg.grad takes and gives.
+        """
+        raise TypeError(
+            f"{type(self).__name__} requires an updates method, got none; "
+            "use SGD or Adam"
+        )
+
+    def rate(self, dtype: DType) -> Tensor:
+        """The learning rate as a tensor of `dtype`."""
+        return self._rate.astype(dtype)
+
+    def moment(self, parameter: Stored, name: str) -> State:
+        """A new State of zeros, shaped as `parameter`."""
+        shape = static_shape(parameter.shape)
+        value = np.zeros(shape or (), parameter.dtype)
+        return self.new_state(f"{parameter.name}.{name}", value)
+
+    def new_state(self, name: str, value: Any) -> State:
+        """A State that `reset` zeroes and Trainer saves."""
+        key, number = name, 1
+        while key in self._states:
+            key, number = f"{name}_{number}", number + 1
+        self._states[key] = ops.state(value, name=key)
+        return self._states[key]
+
+
+def matched(grads: Any, params: Any) -> list[tuple[Stored, Tensor]]:
+    """(parameter, gradient) pairs of two equal trees; an error where they differ."""
+    leaves, treedef = flatten(params)
+    tensors = flatten_as(treedef, grads)
+    for name, leaf, grad in zip(treedef.paths, leaves, tensors, strict=True):
+        _require_match(name, leaf, grad)
+    return list(zip(leaves, tensors, strict=True))
+
+
+def _require_match(name: str, leaf: Any, grad: Any) -> None:
+    if not isinstance(leaf, Stored) or not isinstance(grad, Tensor):
+        raise GraphError(
+            f"updates requires parameters and their gradients, got "
+            f"{type(leaf).__name__} and {type(grad).__name__} as {name or 'value'}"
+        )
+    if leaf.type != grad.type:
+        raise ShapeError(
+            f"updates requires a gradient of the parameter's type, got {grad.type} "
+            f"for {leaf.name} {leaf.type}"
+        )
+
+
+def _checked_rate(rate: float) -> float:
+    value = float(rate)
+    if not value >= 0:
+        raise GraphError(f"optimizer requires a learning rate >= 0, got {rate}")
+    return value

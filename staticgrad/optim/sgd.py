@@ -1,0 +1,54 @@
+"""Stochastic gradient descent with momentum.
+
+Sutskever et al., "On the importance of initialization and momentum in deep learning"
+(ICML 2013), in PyTorch's form: the velocity is a sum of gradients, not of steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from staticgrad.errors import GraphError
+from staticgrad.ir.node import Stored, Tensor
+from staticgrad.optim.optimizer import Optimizer, Pair, matched
+
+
+class SGD(Optimizer):
+    """Plain, momentum or Nesterov gradient descent.
+
+    ``g = grad + weight_decay p``, ``v = momentum v + g``, then ``p - lr v``; with
+    `nesterov` ``p - lr (g + momentum v)``.
+
+    >>> SGD(0.1, momentum=0.9).learning_rate
+    0.1
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(learning_rate)
+        if nesterov and not momentum:
+            raise GraphError("SGD requires momentum > 0 for nesterov, got 0")
+        self.momentum = float(momentum)
+        self.nesterov = nesterov
+        self.weight_decay = float(weight_decay)
+
+    def updates(self, grads: Any, params: Any) -> list[Pair]:
+        """Pairs for the parameters, and for their velocities if there is momentum."""
+        pairs = matched(grads, params)
+        return [pair for p, grad in pairs for pair in self._step(p, grad)]
+
+    def _step(self, parameter: Stored, grad: Tensor) -> list[Pair]:
+        if self.weight_decay:
+            grad = grad + self.weight_decay * parameter
+        rate = self.rate(parameter.dtype)
+        if not self.momentum:
+            return [(parameter, parameter - rate * grad)]
+        velocity = self.moment(parameter, "velocity")
+        faster = self.momentum * velocity + grad
+        move = grad + self.momentum * faster if self.nesterov else faster
+        return [(parameter, parameter - rate * move), (velocity, faster)]

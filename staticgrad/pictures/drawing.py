@@ -1,0 +1,240 @@
+"""What a picture of a graph shows: boxes, and arrows between them.
+
+``draw(graph)`` makes one box per node. Constants that are single numbers appear inside
+the boxes that use them. Boxes are in topological order, so arrows point from a lower
+number to a higher one, updates of stored leaves aside.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from staticgrad.ir.graph import Graph
+from staticgrad.ir.node import Constant, Node, Stored, Tensor
+from staticgrad.ir.op import (
+    Control,
+    Gather,
+    IndexCheck,
+    Leaf,
+    Matmul,
+    Mode,
+    Place,
+    Position,
+    Random,
+    Reduce,
+    Scatter,
+    View,
+)
+
+KINDS: dict[type, str] = {
+    Control: "control",
+    Gather: "indexing",
+    IndexCheck: "indexing",
+    Matmul: "matmul",
+    Mode: "control",
+    Place: "view",
+    Position: "constant",
+    Random: "random",
+    Reduce: "reduction",
+    Scatter: "indexing",
+    View: "view",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One node, or `count` of them.
+
+    `lines` are shown, the first in bold; `kind` gives the colour; `scope` is the dotted
+    path of the clusters around it; `result` marks what the graph gives back.
+    """
+
+    lines: tuple[str, ...]
+    kind: str
+    scope: str
+    tooltip: str
+    count: int = 1
+    result: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """From box `tail` to box `head`, both counted in the drawing's boxes."""
+
+    tail: int
+    head: int
+    label: str
+    update: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Boxes and arrows. `note` tells what was left out; `nodes` how many there are."""
+
+    title: str
+    boxes: tuple[Box, ...]
+    arrows: tuple[Arrow, ...]
+    note: str = ""
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes the boxes stand for."""
+        return sum(box.count for box in self.boxes)
+
+    def with_note(self, note: str) -> Drawing:
+        """The same boxes under another note."""
+        return replace(self, note=note)
+
+
+def draw(shown: Graph | Tensor | Sequence[Tensor] | Mapping[str, Tensor]) -> Drawing:
+    """The drawing of a graph, or of everything that tensors are made of."""
+    graph = as_graph(shown)
+    nodes, scopes, bodies = _all_nodes(graph)
+    inline = _inline_constants(nodes, set(graph.roots))
+    kept = [node for node in nodes if node not in inline]
+    number = {node: position for position, node in enumerate(kept)}
+    results = {t.node for t in graph.outputs}
+    boxes = [_box(node, scopes[node], node in results) for node in kept]
+    arrows = [
+        Arrow(number[t.node], number[node], str(t.type))
+        for node in kept
+        for t in dict.fromkeys(node.inputs)
+        if t.node in number
+    ]
+    arrows += [Arrow(number[t.node], number[node], str(t.type)) for t, node in bodies]
+    updates = [pair for pair in graph.updates if pair[1] is not pair[0]]
+    arrows += [
+        Arrow(number[new.node], number[leaf.node], f"becomes {leaf.name}", update=True)
+        for leaf, new in updates
+    ]
+    return Drawing(_title(len(nodes), graph), tuple(boxes), tuple(arrows))
+
+
+def as_graph(
+    shown: Graph | Tensor | Sequence[Tensor] | Mapping[str, Tensor],
+) -> Graph:
+    """A closed graph of what is to be shown.
+
+    A graph that users opened has no outputs: what was made in it and leads nowhere,
+    and its inputs, are shown in their place.
+    """
+    if isinstance(shown, Graph):
+        if shown.outputs:
+            return shown
+        gc.collect()  # tensors that nobody holds are in cycles until then
+        return Graph.closed(shown.inputs, shown.ends, shown.updates)
+    if isinstance(shown, Tensor):
+        return Graph.closed((), (shown,))
+    values: Iterable[Any] = shown.values() if isinstance(shown, Mapping) else shown
+    return Graph.closed((), tuple(values))
+
+
+def _all_nodes(
+    graph: Graph,
+) -> tuple[list[Node], dict[Node, str], list[tuple[Tensor, Node]]]:
+    """Nodes, nested ones before their owner; their scopes; what bodies give."""
+    nodes: list[Node] = []
+    scopes: dict[Node, str] = {}
+    bodies: list[tuple[Tensor, Node]] = []
+    stack: list[tuple[Graph, str, Node | None]] = [(graph, "", None)]
+    while stack:
+        inner, prefix, owner = stack.pop()
+        leaves = [t.node for t in inner.inputs] + [
+            leaf.node for leaf, _ in inner.updates
+        ]
+        found = list(dict.fromkeys([*leaves, *inner.nodes]))
+        nodes[:0] = [node for node in found if node not in scopes]
+        for node in found:
+            scopes.setdefault(node, join(prefix, _scope(node)))
+            name = join(scopes[node], f"{node.op.name} {node.number}")
+            stack += [
+                (body, f"{name} body {n}" if len(node.graphs) > 1 else name, node)
+                for n, body in enumerate(node.graphs)
+            ]
+        if owner is not None:
+            bodies += [(t, owner) for t in dict.fromkeys(inner.outputs)]
+    _adopt(nodes, scopes)
+    return nodes, scopes, bodies
+
+
+def join(outer: str, inner: str) -> str:
+    """Two parts of a scope's path."""
+    return ".".join(part for part in (outer, inner) if part)
+
+
+def _scope(node: Node) -> str:
+    leaf = node.outputs[0]
+    if isinstance(leaf, Stored) and not node.scope and "." in leaf.name:
+        return leaf.name.rpartition(".")[0]
+    return node.scope
+
+
+def _adopt(nodes: Sequence[Node], scopes: dict[Node, str]) -> None:
+    """A stored leaf or constant stands where it is used, if that is one scope."""
+    users: dict[Node, set[str]] = {}
+    for node in nodes:
+        for t in node.inputs:
+            users.setdefault(t.node, set()).add(scopes[node])
+    for node in nodes:
+        found = users.get(node, set())
+        leaf = node.outputs[0]
+        if isinstance(leaf, Stored | Constant) and len(found) == 1:
+            scopes[node] = found.pop()
+
+
+def _inline_constants(nodes: Sequence[Node], roots: set[Tensor]) -> set[Node]:
+    return {
+        node
+        for node in nodes
+        if isinstance(node.outputs[0], Constant)
+        and node.outputs[0].value.ndim == 0
+        and node.outputs[0] not in roots
+    }
+
+
+def kind_of(node: Node) -> str:
+    """The kind that gives a box its colour."""
+    if isinstance(node.op.code, Leaf):
+        return node.op.name
+    return KINDS.get(type(node.op.code), "elementwise")
+
+
+def _box(node: Node, scope: str, result: bool) -> Box:
+    types = ", ".join(map(str, node.types))
+    name = getattr(node.outputs[0], "name", "")
+    lines: tuple[str, ...] = (_call(node),)
+    tooltip = [f"{node.op.name} -> {types}", f"in {scope}" if scope else ""]
+    if node.source is not None:
+        tooltip.append(f"{node.source} ({node.source.function})")
+    if name:
+        lines = (str(name).removeprefix(f"{scope}."), types)
+    return Box(
+        lines, kind_of(node), scope, "\n".join(filter(None, tooltip)), result=result
+    )
+
+
+def _call(node: Node) -> str:
+    """The op's name, with the arguments where one of them is a single number."""
+    numbers = [
+        _number(t) if isinstance(t, Constant) and t.ndim == 0 else "·"
+        for t in node.inputs
+    ]
+    if all(text == "·" for text in numbers):
+        return node.op.name
+    return f"{node.op.name}({', '.join(numbers)})"
+
+
+def _number(leaf: Constant) -> str:
+    value = leaf.value[()]
+    return str(value) if isinstance(value, np.bool_) else f"{value:.4g}"
+
+
+def _title(count: int, graph: Graph) -> str:
+    names = ", ".join(leaf.name for leaf in graph.inputs[:6])
+    takes = f", inputs {names}" if names else ""
+    return f"{count:,} node{'s' if count != 1 else ''}{takes}"

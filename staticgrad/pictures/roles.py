@@ -1,0 +1,78 @@
+"""What a buffer of a plan is for, which gives its colour.
+
+Where a schedule trains, buffers are told apart by what their kernel leads to: "forward"
+to an output, "backward" to new parameter values only; "update" are those of kernels
+that write them. In other schedules, by the module of the node that makes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from staticgrad.compiler.kernels import Kernel
+from staticgrad.compiler.schedule import Schedule
+
+TRAINING = {"forward": "#60a5fa", "backward": "#fb923c", "update": "#34d399"}
+MODULES = (
+    "#60a5fa", "#fb923c", "#34d399", "#a78bfa", "#f472b6", "#22d3ee", "#facc15",
+    "#94a3b8",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The role of each buffer, and the colour of each role that occurs."""
+
+    names: tuple[str, ...]
+    colors: dict[str, str]
+
+
+def buffer_roles(schedule: Schedule) -> Roles:
+    """The roles of all buffers of a schedule."""
+    makers: dict[int, int] = {}
+    for number, kernel in enumerate(schedule.kernels):
+        for buffer in written(kernel):
+            makers.setdefault(buffer, number)
+    kinds = _kernel_roles(schedule)
+    trains = len(set(kinds)) > 1
+    if not trains:
+        kinds = [_module(kernel) for kernel in schedule.kernels]
+    names = tuple(
+        kinds[makers[buffer.number]] if buffer.number in makers else ""
+        for buffer in schedule.buffers
+    )
+    arena = [
+        name
+        for name, buffer in zip(names, schedule.buffers, strict=True)
+        if buffer.kind in ("temporary", "slots")
+    ]
+    found = list(dict.fromkeys(arena))
+    if trains:
+        return Roles(names, {k: TRAINING[k] for k in TRAINING if k in found})
+    colors = (MODULES[position % len(MODULES)] for position in range(len(found)))
+    return Roles(names, dict(zip(found, colors, strict=True)))
+
+
+def written(kernel: Kernel) -> list[int]:
+    """The buffers that a kernel writes."""
+    return [op.buffer for op in kernel.operands if op.mode != "read"]
+
+
+def _kernel_roles(schedule: Schedule) -> list[str]:
+    """Walks back from the last kernel, gathering what outputs need."""
+    stored = {buffer.number for buffer in schedule.buffers if buffer.kind == "stored"}
+    needed = set(schedule.outputs) | set(schedule.finite)
+    roles: list[str] = []
+    for kernel in reversed(schedule.kernels):
+        writes = written(kernel)
+        if needed.intersection(writes):
+            roles.append("forward")
+            needed.update(op.buffer for op in kernel.operands)
+        else:
+            roles.append("update" if stored.intersection(writes) else "backward")
+    return roles[::-1]
+
+
+def _module(kernel: Kernel) -> str:
+    scopes = [site.scope for site in kernel.sites if site.scope]
+    return scopes[-1].partition(".")[0] if scopes else "(no module)"

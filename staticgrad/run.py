@@ -1,0 +1,156 @@
+"""A run of training: where it stands, in memory that the program and Python share.
+
+Everything that a run needs to go on later is here: the epoch, the samples seen in it,
+the permutation, the sums so far and the history. The training program (loop.py) writes
+it; the progress bar reads it meanwhile; Trainer saves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.compiler.assembler import Cell
+from staticgrad.errors import GraphError
+
+Array = npt.NDArray[Any]
+History: TypeAlias = dict[str, npt.NDArray[np.float64]]
+Record: TypeAlias = Literal["epoch", "step"]
+
+FOREVER = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What must stay as it was for a run to be resumed.
+
+    `first_epoch` counts from the first epoch that the trainer ever ran, so that two
+    fits in a row shuffle as one.
+    """
+
+    samples: int
+    batch_size: int
+    validation_samples: int
+    epochs: int
+    steps: int
+    seed: int
+    shuffle: bool
+    record: Record
+    names: tuple[str, ...]
+    first_epoch: int = 0
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The tail counts as a step."""
+        return -(-self.samples // self.batch_size)
+
+    @property
+    def validated_names(self) -> tuple[str, ...]:
+        """The columns that validation fills."""
+        return tuple(f"val_{n}" for n in self.names) if self.validation_samples else ()
+
+
+class Run:
+    """The cells, sums, permutation and history of one call of fit.
+
+    `epoch` counts over the trainer's life; `started` is 1 within an epoch; `seen` are
+    the samples of the epoch whose steps are done; `row` is the next row of the history.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.epoch = Cell(settings.first_epoch)
+        self.last_epoch = Cell(settings.first_epoch + settings.epochs)
+        self.started = Cell(0)
+        self.seen = Cell(0)
+        self.steps = Cell(0)
+        self.row = Cell(0)
+        self.seed = Cell((settings.seed + 2**63) % 2**64 - 2**63)
+        self.order = np.arange(settings.samples, dtype=np.int64)
+        self.totals = {name: Cell(0.0, np.float64) for name in settings.names}
+        per_step = settings.record == "step"
+        length = min(settings.steps, settings.epochs * settings.steps_per_epoch)
+        rows = length if per_step else settings.epochs
+        self.columns: History = {name: np.zeros(rows) for name in settings.names}
+        for name in settings.validated_names:
+            self.columns[name] = np.zeros(settings.epochs)
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to do."""
+        epochs = self.epoch.value - self.settings.first_epoch
+        all_steps = self.steps.value >= self.settings.steps and not self.started.value
+        return epochs >= self.settings.epochs or all_steps
+
+    @property
+    def history(self) -> History:
+        """A copy of the rows that are complete."""
+        return {
+            name: self.columns[name][: self._rows(name)].copy() for name in self.columns
+        }
+
+    def _rows(self, name: str) -> int:
+        per_step = self.settings.record == "step" and name in self.settings.names
+        return int(self.steps.value if per_step else self.row.value)
+
+    def last_row(self) -> dict[str, float]:
+        """The last complete row, as floats."""
+        rows = {name: self._rows(name) for name in self.columns}
+        return {name: float(self.columns[name][n - 1]) for name, n in rows.items() if n}
+
+    def located(self, error: Exception) -> Exception:
+        """`error` with the step and epoch (from 1, in this run) where it came up."""
+        step, epoch = self.steps.value + 1, self.row.value + 1
+        return type(error)(f"{error}  in step {step}, epoch {epoch}")
+
+    def saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Arrays and facts from which `restored` makes the run again."""
+        arrays: dict[str, Array] = {f"column.{n}": c for n, c in self.columns.items()}
+        arrays["order"] = self.order
+        for name, total in self.totals.items():
+            arrays[f"total.{name}"] = total.array
+        cells = {name: getattr(self, name).value for name in _CELLS}
+        return arrays, {"settings": asdict(self.settings), "cells": cells}
+
+
+_CELLS = ("epoch", "started", "seen", "steps", "row")
+
+
+def restored(arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> Run:
+    """The run that `saved` has taken apart."""
+    settings = dict(facts["settings"])
+    settings["names"] = tuple(settings["names"])
+    run = Run(Settings(**settings))
+    for name in _CELLS:
+        getattr(run, name).value = facts["cells"][name]
+    run.order[...] = arrays["order"]
+    for name, column in run.columns.items():
+        np.copyto(column, arrays[f"column.{name}"])
+    for name, total in run.totals.items():
+        total.array[...] = arrays[f"total.{name}"]
+    return run
+
+
+def require_equal(stored: Settings, wanted: Settings) -> None:
+    """GraphError naming what differs between a stored run and the call to resume it."""
+    old, new = asdict(stored), asdict(wanted)
+    differing = [k for k in old if old[k] != new[k] and k != "first_epoch"]
+    if differing:
+        name = differing[0]
+        raise GraphError(
+            f"fit(resume=True) requires the arguments of the run that was stopped, got "
+            f"{name} {new[name]!r}, not {old[name]!r}; repeat the call, or leave "
+            "resume out"
+        )
+
+
+def evaluation(names: Sequence[str], samples: int, batch_size: int) -> Settings:
+    """The settings of a run that only validates."""
+    return Settings(
+        samples=1, batch_size=batch_size, validation_samples=samples, epochs=1,
+        steps=0, seed=0, shuffle=False, record="epoch", names=tuple(names),
+    )  # fmt: skip

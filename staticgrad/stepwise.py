@@ -1,0 +1,126 @@
+"""The training loop of loop.py in Python, one call of an executable at a time.
+
+It serves the targets without a virtual machine and is the oracle of the compiled loop:
+the same order of samples, the same sums, the same places to stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.compiler.assembler import Cell
+from staticgrad.compiler.executable import Executable
+from staticgrad.compiler.vm import FINISHED, STOPPED
+from staticgrad.data import Dataset
+from staticgrad.errors import IndexOutOfRange, NonFiniteError
+from staticgrad.ops.philox import philox
+from staticgrad.run import Run
+
+Array = npt.NDArray[Any]
+
+_LOW = 2**32 - 1
+
+
+def permutation(count: int, seed: int, epoch: int) -> Array:
+    """Fisher and Yates' shuffle of 0..count-1 with Philox, as SHUFFLE does it."""
+    last = np.arange(max(count, 1), dtype=np.int64)
+    counter = (last & _LOW, last >> 32, epoch & _LOW, epoch >> 32 & _LOW)
+    words = philox(counter, (seed & _LOW, seed >> 32 & _LOW)).astype(object)
+    bits = words[:, 0] | words[:, 1] << 32
+    order = np.arange(count, dtype=np.int64)
+    for i in range(count - 1, 0, -1):
+        other = bits[i] * (i + 1) >> 64
+        order[[i, other]] = order[[other, i]]
+    return order
+
+
+def train(
+    run: Run, step: Executable, data: Dataset, scorer: Executable | None,
+    validation: Dataset | None, stop: Cell,
+) -> int:  # fmt: skip
+    """Continue `run` until it is done (FINISHED) or `stop` is set (STOPPED)."""
+    while run.started.value or (
+        not run.done and run.epoch.value < run.last_epoch.value
+    ):
+        if not run.started.value:
+            _start_epoch(run)
+        for rows in _remaining(run, data):
+            if stop.value:
+                return STOPPED
+            _step(run, _called(run, step, data.batch(rows)), len(rows))
+        if scorer is not None and validation is not None:
+            stopped = not validate(run, scorer, validation, stop)
+            if stopped:
+                return STOPPED
+        _finish_epoch(run)
+    return FINISHED
+
+
+def _start_epoch(run: Run) -> None:
+    settings = run.settings
+    if settings.shuffle:
+        epoch = run.epoch.value
+        run.order[...] = permutation(settings.samples, settings.seed, epoch)
+    for total in run.totals.values():
+        total.value = 0.0
+    run.seen.value = 0
+    run.started.value = 1
+
+
+def _remaining(run: Run, data: Dataset) -> Iterator[Array]:
+    while run.steps.value < run.settings.steps and run.seen.value < data.samples:
+        first = run.seen.value
+        yield run.order[first : first + run.settings.batch_size]
+
+
+def _called(
+    run: Run, executable: Executable, batch: dict[str, Array]
+) -> dict[str, Array]:
+    try:
+        scalars: dict[str, Array] = executable(**batch)
+    except (NonFiniteError, IndexOutOfRange) as error:
+        raise run.located(error) from None
+    return scalars
+
+
+def _step(run: Run, scalars: dict[str, Array], rows: int) -> None:
+    for name, total in run.totals.items():
+        total.value += float(scalars[name]) * rows
+        if run.settings.record == "step":
+            run.columns[name][run.steps.value] = scalars[name]
+    run.seen.value += rows
+    run.steps.value += 1
+
+
+def validate(run: Run, scorer: Executable, data: Dataset, stop: Cell) -> bool:
+    """Fill the validation columns of the current row; False if stopped before."""
+    order = np.arange(data.samples, dtype=np.int64)
+    totals = dict.fromkeys(run.settings.names, 0.0)
+    for first in range(0, data.samples, run.settings.batch_size):
+        if stop.value:
+            return False
+        rows = order[first : first + run.settings.batch_size]
+        scalars = _called(run, scorer, data.batch(rows))
+        for name in totals:
+            totals[name] += float(scalars[name]) * len(rows)
+    for name, total in totals.items():
+        run.columns[f"val_{name}"][run.row.value] = total / data.samples
+    return True
+
+
+def score(run: Run, executable: Executable, data: Dataset, stop: Cell) -> int:
+    """Only the validation of `run`."""
+    return FINISHED if validate(run, executable, data, stop) else STOPPED
+
+
+def _finish_epoch(run: Run) -> None:
+    if run.settings.record == "epoch":
+        for name, total in run.totals.items():
+            run.columns[name][run.row.value] = total.value / run.seen.value
+    run.row.value += 1
+    run.epoch.value += 1
+    run.started.value = 0

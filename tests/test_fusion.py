@@ -1,0 +1,180 @@
+"""Which nodes share a kernel, and that every schedule computes the right numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staticgrad as sg
+from random_graphs import BOUND, random_graph
+from staticgrad.compiler.kernels import FinishKernel, GemmKernel, LoopKernel
+from staticgrad.compiler.lower import lower
+from staticgrad.compiler.pipeline import optimise
+from staticgrad.compiler.verify import verify_schedule
+from staticgrad.ir.graph import Graph
+
+
+def schedule(outputs: Any, updates: Any = (), mode: str = "train") -> Any:
+    graph = Graph.closed((), list(outputs), list(updates))
+    inputs = [n.outputs[0] for n in graph.nodes if n.op.name == "input"]
+    graph = optimise(Graph.closed(inputs, outputs, updates), mode)
+    result = lower(graph)
+    verify_schedule(result)
+    return result
+
+
+def kernels(outputs: Any, kind: type = LoopKernel) -> list[Any]:
+    return [k for k in schedule(outputs).kernels if isinstance(k, kind)]
+
+
+def layer_norm(x: Any, gain: Any, bias: Any) -> Any:
+    """A composite of this test's own: nothing in the compiler knows it."""
+    centred = x - sg.mean(x, axis=-1, keepdims=True)
+    variance = sg.mean(centred * centred, axis=-1, keepdims=True)
+    return centred * sg.rsqrt(variance + 1e-5) * gain + bias
+
+
+def softmax(x: Any) -> Any:
+    shifted = sg.exp(x - sg.max(x, axis=-1, keepdims=True))
+    return shifted / sg.sum(shifted, axis=-1, keepdims=True)
+
+
+def test_an_elementwise_chain_is_one_kernel_over_one_axis():
+    x = sg.input("x", ("batch", 7))
+    (kernel,) = kernels([sg.tanh(x * 2.0 + 1.0) * sg.exp(-x)])
+    assert len(kernel.axes) == 1
+
+
+def test_softmax_is_one_kernel():
+    x = sg.input("x", ("batch", 10))
+    assert len(kernels([softmax(x)])) == 1
+
+
+def test_a_composite_that_only_this_test_knows_is_one_kernel():
+    x = sg.input("x", ("batch", 64))
+    gain, bias = sg.input("gain", (64,)), sg.input("bias", (64,))
+    assert len(kernels([layer_norm(x, gain, bias)])) == 1
+
+
+def test_gradients_of_row_wise_composites_are_at_most_two_kernels():
+    x, w = sg.input("x", ("batch", 64)), sg.input("w", ("batch", 64))
+    for made in (softmax(x), layer_norm(x, w, w)):
+        dx = sg.grad(sg.sum(made * w), x)
+        assert len(kernels([dx])) <= 2
+
+
+def test_cross_entropy_and_its_gradient_need_no_second_pass_over_memory():
+    x = sg.input("x", ("batch", 10))
+    labels = sg.input("labels", ("batch",), dtype="int64")
+    loss = sg.nn.cross_entropy(x, labels)
+    assert len(kernels([loss, sg.grad(loss, x)])) <= 2
+
+
+def test_a_view_between_elementwise_nodes_does_not_split_them():
+    x = sg.input("x", (4, 5))
+    y = sg.transpose(sg.tanh(x)) * 2.0
+    assert len(kernels([sg.sin(y)])) == 1
+
+
+def test_a_reshape_that_adds_an_axis_does_not_split():
+    x, y = sg.input("x", ("n",)), sg.input("y", ("n", 5))
+    assert len(kernels([sg.expand_dims(sg.tanh(x), 1) * y])) == 1
+
+
+def test_a_bias_gradient_is_gathered_in_the_kernel_that_makes_its_rows():
+    x, b = sg.input("x", ("n", 8)), sg.input("b", (8,))
+    y = sg.sum(sg.tanh(x + b))
+    found = schedule([sg.grad(y, b)]).kernels
+    assert [type(k) for k in found] == [LoopKernel, FinishKernel]
+
+
+def test_equal_layers_have_equal_kernels():
+    x = sg.input("x", ("n", 16))
+    y = x
+    for number in range(20):
+        w = sg.parameter(np.eye(16, dtype="float32"), name=f"w{number}")
+        y = sg.tanh(y @ w)
+    found = kernels([y * 1.0])
+    bodies = {(k.axes, k.body) for k in found[:-1]}
+    assert len(found) == 20
+    assert len(bodies) <= 2
+
+
+def test_updates_are_written_in_place_after_the_commit():
+    w = sg.parameter(np.ones((3, 4)), name="w")
+    x = sg.input("x", (3, 4), dtype="float64")
+    found = schedule([sg.sum(x)], [(w, w - 0.1 * x * w)])
+    (stored,) = [b.number for b in found.buffers if b.kind == "stored"]
+    writing = [
+        position
+        for position, kernel in enumerate(found.kernels)
+        for operand in kernel.operands
+        if operand.buffer == stored and operand.mode != "read"
+    ]
+    assert len(writing) == 1
+    assert writing[0] >= found.commit
+
+
+def test_swapped_states_go_through_a_temporary():
+    a, b = sg.state(np.zeros(3), name="a"), sg.state(np.ones(3), name="b")
+    f = sg.compile([a + b], updates=[(a, b), (b, a)], mode="train")
+    f()
+    assert (a.value == 1.0).all()
+    assert (b.value == 0.0).all()
+
+
+def test_a_leaf_that_is_read_in_another_order_is_not_overwritten_early():
+    a = sg.state(np.arange(4.0), name="a")
+    f = sg.compile([], updates=[(a, a + a[::-1])], mode="train")
+    f()
+    assert a.value.tolist() == [3.0, 3.0, 3.0, 3.0]
+
+
+def test_a_symmetric_sum_of_a_square_leaf_is_right():
+    start = np.arange(9.0).reshape(3, 3)
+    a = sg.state(start, name="square")
+    sg.compile([], updates=[(a, a + sg.transpose(a))], mode="train")()
+    assert (a.value == start + start.T).all()
+
+
+def test_a_product_becomes_one_gemm_without_copies():
+    x, w = sg.input("x", ("n", 6)), sg.input("w", (5, 6))
+    found = schedule([x @ sg.transpose(w)]).kernels
+    assert [type(k) for k in found] == [GemmKernel]
+    assert found[0].transposed == (False, True)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_graphs_equal_the_reference(seed):
+    made = random_graph(seed)
+    start = [s.value for s in made.states]
+    expected = sg.compile(
+        made.outputs, made.inputs, made.updates, mode="train", target="reference"
+    )
+    wanted = expected(**made.data)
+    after = [s.value for s in made.states]
+    for state, value in zip(made.states, start, strict=True):
+        state.value = value
+    run = sg.compile(made.outputs, made.inputs, made.updates, mode="train", poison=True)
+    found = run(**made.data)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+    for state, value in zip(made.states, after, strict=True):
+        np.testing.assert_allclose(state.value, value, rtol=1e-9, atol=1e-9)
+    assert run.memory.arena_bytes >= 0
+    assert BOUND["n"] == 6
+
+
+@pytest.mark.parametrize("seed", range(60, 90))
+def test_gradients_of_random_graphs_equal_the_reference(seed):
+    made = random_graph(seed, steps=8)
+    total = sum(sg.sum(sg.tanh(y)) for y in made.outputs)
+    wrt = made.inputs + made.states
+    plain = sg.grad(total, wrt, unused="zero", simplify=False)
+    quick = sg.grad(total, wrt, unused="zero")
+    wanted = sg.compile(plain, made.inputs, target="reference")(**made.data)
+    found = sg.compile(quick, made.inputs, poison=True)(**made.data)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)

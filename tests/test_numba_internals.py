@@ -1,0 +1,123 @@
+"""Does Numba still behave as compiler/numba_internals.py needs it to?
+
+One test for each symbol that is not documented by Numba.
+"""
+
+import ast
+import ctypes
+import os
+import subprocess
+import sys
+
+import pytest
+
+from staticgrad.compiler import numba_internals as internals
+from staticgrad.compiler.codegen.cpu import compiled
+
+SOURCE = """
+def kernel(operands, sizes, begin, end, context):
+    p0 = operand(operands, 0, "int64", 0, 1)
+    store(p0, 0, begin + end)
+"""
+
+
+def call(address, begin, end):
+    cell = ctypes.c_int64(0)
+    table = ctypes.c_int64(ctypes.addressof(cell))
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 5)(address)
+    function(ctypes.addressof(table), 0, begin, end, 0)
+    return cell.value
+
+
+def test_target_names_the_processor():
+    found = internals.target()
+    assert found.triple
+    assert found.cpu
+    assert isinstance(found.features, str)
+
+
+def test_target_respects_numbas_settings():
+    program = (
+        "from staticgrad.compiler.numba_internals import target; print(target().cpu)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"NUMBA_CPU_NAME": "generic", "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "generic"
+
+
+def test_options_are_name_and_value():
+    found = internals.options()
+    assert any(text.startswith("OPT=") for text in found)
+    assert all("=None" not in text for text in found if text.startswith("OPT"))
+
+
+def test_a_callback_is_compiled_and_has_an_address():
+    callback = compiled(SOURCE, "a" * 64)
+    assert call(callback.address, 3, 4) == 7
+
+
+def test_object_code_names_its_symbol():
+    stored = internals.object_code(compiled(SOURCE, "b" * 64))
+    assert "kernel_bbbb" in stored.symbol
+    assert stored.code
+    assert stored.bitcode
+
+
+def test_object_code_of_another_process_can_be_linked():
+    program = (
+        "import pickle, sys\n"
+        "from staticgrad.compiler import numba_internals as internals\n"
+        "from staticgrad.compiler.codegen.cpu import compiled\n"
+        f"stored = internals.object_code(compiled({SOURCE!r}, 'c' * 64))\n"
+        "names = ('name', 'symbol', 'code', 'bitcode')\n"
+        "fields = [getattr(stored, name) for name in names]\n"
+        "sys.stdout.buffer.write(repr(fields).encode())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True
+    )
+    stored = internals.ObjectCode(*ast.literal_eval(done.stdout.decode()))
+    address, library = internals.load_object_code(stored)
+    assert call(address, 20, 22) == 42
+    assert library is not None
+
+
+def test_object_code_without_its_symbol_is_refused():
+    stored = internals.object_code(compiled(SOURCE, "d" * 64))
+    missing = internals.ObjectCode(stored.name, "nothing", stored.code, stored.bitcode)
+    with pytest.raises(ValueError, match="defines no nothing"):
+        internals.load_object_code(missing)
+
+
+def test_assembly_can_be_read():
+    assert "kernel_eeee" in internals.assembly(compiled(SOURCE, "e" * 64))
+
+
+def test_a_fork_waits_for_the_compiler():
+    program = (
+        "import os, threading, time\n"
+        "from numba.core.compiler_lock import global_compiler_lock as lock\n"
+        "from staticgrad.compiler.numba_internals import hold_compiler_over_fork\n"
+        "hold_compiler_over_fork()\n"
+        "def compile_for_a_while():\n"
+        "    with lock:\n"
+        "        started.set()\n"
+        "        time.sleep(0.2)\n"
+        "started = threading.Event()\n"
+        "thread = threading.Thread(target=compile_for_a_while)\n"
+        "thread.start(); started.wait()\n"
+        "child = os.fork()\n"
+        "with lock:\n"
+        "    pass\n"
+        "if child == 0:\n"
+        "    os._exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    if hasattr(os, "fork"):
+        subprocess.run(command, check=True, timeout=60)
