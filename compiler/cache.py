@@ -266,7 +266,7 @@ def cache_folder() -> Path:
     """STATICGRAD_CACHE_DIR, or `staticgrad` in the user's cache folder."""
     named = os.environ.get("STATICGRAD_CACHE_DIR")
     if named:
-        return Path(named)
+        return Path(named).expanduser()
     home = Path(os.path.expanduser("~"))
     if sys.platform == "darwin":
         return home / "Library" / "Caches" / "staticgrad"

@@ -221,7 +221,7 @@ class _Fusion:
     def _matching(
         self, node: Node, other: Group, group: Group
     ) -> dict[int | None, int | None] | None:
-        """Axes of `other` -> axes of `group`, as `node`, which is in group, sees them."""
+        """Axes of `other` -> axes of `group`, as `node`, which is in it, has them."""
         fit = fit_of(node, other)
         if fit is None or fit.added or node not in group.loop_axes:
             return None
@@ -250,6 +250,9 @@ class _Fusion:
         if group.inner and other.inner and inner != group.inner:
             return False
         if bool(group.inner) != bool(other.inner) and not _all_full(group, other):
+            return False
+        back = {ours: theirs for theirs, ours in axes.items()}
+        if not (_agrees(group, other, axes) and _agrees(other, group, back)):
             return False
         return not any(
             (x.parents & group.bit and other.parents & x.bit)
@@ -387,6 +390,20 @@ class _Fusion:
         for other in self.groups:
             if other.parents & group.bit:
                 other.parents |= group.parents
+
+
+def _agrees(reader: Group, maker: Group, axes: dict[int | None, int | None]) -> bool:
+    """Whether `reader` reads what `maker` makes element by element.
+
+    `axes` maps the axes of `maker` to those of `reader`.
+    """
+    return all(
+        read_axes(node, position, reader.loop_axes[node])
+        == tuple(axes[a] for a in maker.axis_of[base_of(tensor)])
+        for node in reader.nodes
+        for position, tensor in enumerate(node.inputs)
+        if base_of(tensor) in maker.made
+    )
 
 
 def _all_full(group: Group, other: Group) -> bool:

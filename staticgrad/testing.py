@@ -259,9 +259,7 @@ def _inputs_of(outputs: Sequence[Tensor]) -> list[Input]:
 
 def _new_inputs(name: str, like: Sequence[Tensor]) -> list[Input]:
     with Graph():
-        return [
-            make_input(f"{name}_{k}", t.shape, t.dtype) for k, t in enumerate(like)
-        ]
+        return [make_input(f"{name}_{k}", t.shape, t.dtype) for k, t in enumerate(like)]
 
 
 def _inner(x: Tensor, y: Tensor) -> Tensor:
@@ -293,9 +291,6 @@ class Settings:
     def differs(self, analytic: float, numeric: float) -> bool:
         """Whether the two are further apart than allowed; NaN is."""
         return not abs(analytic - numeric) <= self.atol + self.rtol * abs(numeric)
-
-
-
 
 
 def _compare(scalar: Scalar, settings: Settings) -> None:

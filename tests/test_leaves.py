@@ -37,12 +37,10 @@ def test_input_dimensions(dim):
 
 
 def test_two_inputs_of_one_name():
-    with (
-        sg.Graph(),
-        pytest.raises(sg.GraphError, match="input requires a name of its own, got 'x'"),
-    ):
+    with sg.Graph():
         sg.input("x", (2,))
-        sg.input("x", (3,))
+        with pytest.raises(sg.GraphError, match="input requires a name of its own"):
+            sg.input("x", (3,))
 
 
 def test_input_dtypes():

@@ -48,11 +48,12 @@ def smallest_arena(units, first, last):
     Ends early where the arena is as small as what lives at one time.
     """
     best, bound = sum(units), live_peak(units, first, last)
-    stack = [((), 0)]
+    stack, seen = [((), 0)], set()
     while stack and best > bound:
         placed, top = stack.pop()
-        if top >= best:
+        if top >= best or frozenset(placed) in seen:
             continue
+        seen.add(frozenset(placed))
         if len(placed) == len(units):
             best = top
             continue

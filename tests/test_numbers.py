@@ -1,9 +1,14 @@
 """Do conversions, arithmetic and division in kernels agree with NumPy's?"""
 
+import re
+
 import numpy as np
 import pytest
 from handwritten import apply
 
+from staticgrad import ops
+from staticgrad.compiler.codegen.language import namespace
+from staticgrad.ir.op import OPS
 from staticgrad.ir.types import BOOL, INT32, SUPPORTED
 
 RNG = np.random.default_rng(5)
@@ -136,3 +141,15 @@ def test_floats_that_do_not_fit_convert_as_cvtt_does():
     np.testing.assert_array_equal(out, [least, least, least, least, -3, 2, 2**31])
     out = apply("{T}({0})", np.array([2.0**63 * 1.5, -1.0, 5.5]), result="u8")
     np.testing.assert_array_equal(out, [2**63 + 2**62, 2**64 - 1, 5])
+
+
+def test_templates_of_all_ops_use_names_of_the_kernel_language():
+    assert ops.exp is not None
+    templates = [getattr(op.code, "template", "") for op in OPS.values()]
+    called = {
+        name
+        for template in templates
+        for name in re.findall(r"[a-z_]\w*(?=\()", template.replace("{bits}", "32"))
+    }
+    assert "exp" in called
+    assert called <= set(namespace())

@@ -1,4 +1,4 @@
-"""NumPy functions and arrays that meet Tensors build graph, or say what to do instead."""
+"""NumPy functions and arrays that meet Tensors build graph, or say what to do."""
 
 import re
 

@@ -7,7 +7,7 @@ import staticgrad as sg
 
 
 def gradient(function, *values):
-    """d sum(function(x...)) / dx for each value, in float64, on the reference target."""
+    """d sum(function(x...)) / dx for each value, in float64, by the reference."""
     arrays = [np.asarray(v, dtype="float64") for v in values]
     xs = [sg.input(f"x{n}", a.shape, "float64") for n, a in enumerate(arrays)]
     found = sg.grad(sg.sum(function(*xs)), xs, unused="zero")
@@ -45,7 +45,7 @@ def test_derivative(function, x, want):
 MASKED = {
     "sqrt at 0": (lambda x: sg.where(x > 0, sg.sqrt(x), 0), [0.0, 4.0], [0, 0.25]),
     "sqrt below": (lambda x: sg.where(x > 0, sg.sqrt(x), 0), [-1.0], [0]),
-    "rsqrt": (lambda x: sg.where(x > 0, sg.rsqrt(x), 0), [0.0, -1.0, 4.0], [0, 0, -1 / 16]),
+    "rsqrt": (lambda x: sg.where(x > 0, sg.rsqrt(x), 0), [0.0, -1, 4], [0, 0, -1 / 16]),
     "log": (lambda x: sg.where(x > 0, sg.log(x), 0), [0.0, -1.0, 2.0], [0, 0, 0.5]),
     "log1p": (lambda x: sg.where(x > -1, sg.log1p(x), 0), [-1.0, 1.0], [0, 0.5]),
     "divide": (lambda x: sg.where(x != 0, 1 / x, 0), [0.0, 2.0], [0, -0.25]),

@@ -1,14 +1,14 @@
-"""The passes: text in, text out; and what all of them promise, on a dozen graphs."""
+"""The passes, one by one: text in, text out."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from pass_graphs import Build, c, full, graph_of
 
 import staticgrad as sg
 from staticgrad.compiler.backends.reference import run
@@ -19,26 +19,12 @@ from staticgrad.compiler.passes.fold_constants import fold_constants
 from staticgrad.compiler.passes.resolve_mode import resolve_mode
 from staticgrad.compiler.passes.simplify import merges, simplify
 from staticgrad.compiler.passes.stabilise import stabilise
-from staticgrad.compiler.pipeline import PASSES, optimise
+from staticgrad.compiler.pipeline import optimise
 from staticgrad.ir.graph import Graph
-from staticgrad.ir.node import Input, Node, Tensor
+from staticgrad.ir.node import Input, Tensor
 from staticgrad.ir.text import text
 from staticgrad.ir.verify import verify_graph
 from staticgrad.ops.named import named
-
-Build = Callable[..., Any]
-SHAPES: dict[str, tuple[Any, ...]] = {"x": ("n", 4), "y": ("n", 4), "m": (4, 3)}
-RUN_SIZES = {"n": 5}
-
-
-def graph_of(build: Build, dtype: str = "float32", **shapes: Any) -> Graph:
-    """The graph of `build`, whose parameters name inputs."""
-    names = build.__code__.co_varnames[: build.__code__.co_argcount]
-    with sg.Graph() as graph:
-        inputs = [sg.input(n, {**SHAPES, **shapes}[n], dtype) for n in names]
-        outputs = build(*inputs)
-    graph.outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-    return graph
 
 
 def lines(graph: Graph) -> list[str]:
@@ -65,14 +51,6 @@ def _expression(tensor: Tensor) -> str:
     return f"{node.op.name}({', '.join([*map(_expression, node.inputs), *attrs])})"
 
 
-def c(value: float, dtype: str = "float32") -> Tensor:
-    return sg.constant(value, dtype=dtype)
-
-
-def full(value: float, *shape: Any) -> Tensor:
-    return named("broadcast_to", c(value), shape=shape)
-
-
 def view(x: Tensor, name: str, **attrs: Any) -> Tensor:
     return named(name, x, **attrs)
 
@@ -94,6 +72,8 @@ SIMPLIFY: list[tuple[Build, str]] = [
     (lambda x: named("divide", x, c(4)), "multiply(x, 0.25)"),  # exact
     (lambda x: named("divide", x, c(3)), "divide(x, 3.0)"),
     (lambda x: named("divide", x, c(0)), "divide(x, 0.0)"),
+    (lambda x: named("guarded_divide", c(1), x), "divide(1.0, x)"),
+    (lambda x: named("guarded_multiply", c(0), x), "guarded_multiply(0.0, x)"),
     (lambda x: named("negative", named("negative", x)), "x"),
     (lambda x, y: named("add", x, named("negative", y)), "subtract(x, y)"),
     (lambda x, y: named("add", named("negative", x), y), "subtract(y, x)"),
@@ -131,14 +111,19 @@ SIMPLIFY: list[tuple[Build, str]] = [
      "reduce_sum(x, axes=(0,1))"),
     (lambda x: named("reduce_max", named("reduce_max", x, axes=(1,)), axes=(0,)),
      "reduce_max(x, axes=(0,1))"),
-    (lambda x: named("reduce_sum", named("reshape", x, shape=(1, *x.shape)), axes=(0, 2)),
+    (lambda x: named("reduce_sum", named("reshape", x, shape=(1, *x.shape)),
+                     axes=(0, 2)),
      "reduce_sum(reshape(reshape(x, shape=(1,n,4)), shape=(n,4)), axes=(1,))"),
     (lambda m: named("reduce_sum", full(2, *m.shape), axes=(1,)),
      "broadcast_to(6.0, shape=(4,))"),
-    (lambda m: named("reduce_sum", full(0.1, *m.shape), axes=(1,)),
-     "reduce_sum(broadcast_to(0.10000000149011612, shape=(4,3)), axes=(1,))"),
     (lambda x: named("reduce_sum", full(2, *x.shape), axes=(0,)),
-     "reduce_sum(broadcast_to(2.0, shape=(n,4)), axes=(0,))"),
+     "broadcast_to(multiply(2.0, cast(extent(size=n), dtype=float32)), shape=(4,))"),
+    (lambda x: named("reduce_sum", full(np.inf, *x.shape), axes=(0,)),  # 0 where n is 0
+     "reduce_sum(broadcast_to(inf, shape=(n,4)), axes=(0,))"),
+    (lambda m: named("reduce_max", full(2, *m.shape), axes=(1,)),
+     "broadcast_to(2.0, shape=(4,))"),
+    (lambda x: named("reduce_max", full(2, *x.shape), axes=(0,)),
+     "reduce_max(broadcast_to(2.0, shape=(n,4)), axes=(0,))"),
 ]  # fmt: skip
 
 CANCEL_MOVES: list[tuple[Build, str]] = [
@@ -173,6 +158,9 @@ CANCEL_MOVES: list[tuple[Build, str]] = [
      "broadcast_to(2.0, shape=(3,4))"),
     (lambda m: view(full(2, 4, 3), "reshape", shape=(12,)),
      "broadcast_to(2.0, shape=(12,))"),
+    (lambda x: view(view(named("reduce_sum", x, axes=(0, 1)), "broadcast_to",
+                         shape=(6,)), "reshape", shape=(2, 3)),
+     "broadcast_to(reduce_sum(x, axes=(0,1)), shape=(2,3))"),
     # a GEMM reads transposes for nothing
     (lambda x, m: view(named("matmul", x, m), "transpose", axes=(1, 0)),
      "matmul(transpose(m, axes=(1,0)), transpose(x, axes=(1,0)))"),
@@ -206,9 +194,7 @@ STABILISE: list[tuple[Build, str]] = [
 ]  # fmt: skip
 
 
-def _check(
-    function: Callable[[Graph], Graph], build: Build, expected: str
-) -> None:
+def _check(function: Callable[[Graph], Graph], build: Build, expected: str) -> None:
     graph = graph_of(build)
     after = function(graph)
     verify_graph(after)
@@ -246,7 +232,9 @@ def test_integers_merge_and_vanish_freely() -> None:
 
 def test_factors_merge_only_where_both_round_alike() -> None:
     f = np.float32
-    assert merges(f(2), f(3)) and merges(f(-4), f(-1.5)) and merges(f(1), f(3))
+    assert merges(f(2), f(3))
+    assert merges(f(-4), f(-1.5))
+    assert merges(f(1), f(3))
     assert not merges(f(3), f(2))
     assert not merges(f(2), f(0.1))
     assert not merges(f(2e38), f(4))  # overflows
@@ -275,6 +263,7 @@ def test_fold_constants() -> None:
         (lambda m: named("reduce_sum", sg.constant(np.ones((2, 3), "f4")), axes=(1,)),
          "[3.0, 3.0]"),
         (lambda m: named("divide", c(1), c(0)), "inf"),
+        (lambda m: named("extent", size=3), "3"),
     ]  # fmt: skip
     for build, expected in cases:
         assert expression(fold_constants(graph_of(build))) == expected
@@ -320,133 +309,6 @@ def test_equal_keys_are_equal_draws_and_others_are_not() -> None:
     assert a is not other
 
 
-# ---- the contract of all passes ------------------------------------------------------
-
-
-def softmax(x: Tensor) -> Tensor:
-    e = named("exp", x)
-    total = named("reduce_sum", e, axes=(1,))
-    return named("divide", e, named("reshape", total, shape=(x.shape[0], 1)))
-
-
-def perceptron(x: Tensor, m: Tensor) -> tuple[Tensor, ...]:
-    h = sg.tanh(x @ m + 1.0)
-    loss = sg.mean(h * h)
-    return loss, *sg.grad(loss, [x, m])
-
-
-def classifier(x: Tensor, m: Tensor) -> tuple[Tensor, ...]:
-    loss = -sg.mean(sg.log(softmax(x @ m))[:, 1])
-    return loss, sg.grad(loss, m)
-
-
-def dropout(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-    keep = sg.random.uniform(sg.random.key(3), x.shape) < 0.5
-    h = sg.by_mode(train=sg.where(keep, x * 2.0, 0.0), eval=x) * y
-    loss = sg.sum(h * h)
-    return loss, sg.grad(loss, x)
-
-
-def duplicates(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-    return tuple(sg.exp(x + y) * sg.exp(x + y) * k for k in (1.0, 2.0, 2.0))
-
-
-def moves(x: Tensor, m: Tensor) -> Tensor:
-    turned = sg.transpose(sg.transpose(x)) @ m
-    return sg.reshape(sg.reshape(turned.T, (-1,)), (3, -1))[::-1][::-1]
-
-
-def numbers(x: Tensor) -> Tensor:
-    return (sg.ones((3, 4)) * 2.0 + 1.0).sum(axis=0) * x / 4.0 - 0.0
-
-
-def integers(m: Tensor) -> Tensor:
-    return m.astype("int32") * 3 * 2 + 0 - (m.astype("int32") * 0)
-
-
-def updates(x: Tensor) -> Tensor:
-    total = sg.state(np.zeros(4, np.float32), name="total")
-    sg.update(total, total * 1.0 + sg.sum(x, axis=0))
-    return total * 2.0
-
-
-def gathers(m: Tensor) -> Tensor:
-    rows = sg.take(m, np.array([0, 2, -1]), axis=0)
-    return sg.grad(sg.sum(rows * rows), m)
-
-
-def specials(x: Tensor) -> Tensor:
-    return sg.log(sg.exp(x) - 1.0) + sg.log(1.0 - sg.sigmoid(x)) + sg.stop_gradient(x)
-
-
-def higher(x: Tensor) -> Tensor:
-    first = sg.grad(sg.sum(x**3), x)
-    return sg.grad(sg.sum(first * first), x)
-
-
-def nothing(x: Tensor) -> Tensor:
-    return x
-
-
-GRAPHS: list[Build] = [
-    softmax, perceptron, classifier, dropout, duplicates, moves, numbers, integers,
-    updates, gathers, specials, higher, nothing,
-]  # fmt: skip
-
-ALL = {
-    "resolve_mode": partial(resolve_mode, mode="train"),
-    **{function.__name__: function for function, _ in PASSES},
-}
-
-
-def arguments(graph: Graph) -> dict[str, Any]:
-    random = np.random.default_rng(0)
-    return {
-        leaf.name: random.uniform(0.1, 1.0, [5 if d == "n" else d for d in shape(leaf)])
-        .astype(leaf.dtype)
-        for leaf in graph.inputs
-    }  # fmt: skip
-
-
-def shape(leaf: Tensor) -> list[Any]:
-    return [d if isinstance(d, int) else str(d) for d in leaf.shape]
-
-
-@pytest.mark.parametrize("build", GRAPHS)
-@pytest.mark.parametrize("name", ALL)
-def test_contract(name: str, build: Build) -> None:
-    """Pure, valid, idempotent, same object if idle, the same numbers."""
-    graph = graph_of(build)
-    before = text(graph)
-    after = ALL[name](graph)
-    assert text(graph) == before
-    verify_graph(after)
-    assert ALL[name](after) is after
-    if text(after) == before:
-        assert after is graph
-    assert_same_numbers(graph, after)
-
-
-@pytest.mark.parametrize("build", GRAPHS)
-@pytest.mark.parametrize("mode", ["train", "eval"])
-def test_pipeline_keeps_the_numbers(build: Build, mode: Any) -> None:
-    graph = graph_of(build)
-    after = optimise(graph, mode)
-    assert_same_numbers(graph, after, mode)
-    assert optimise(after, mode) is after
-
-
-def assert_same_numbers(before: Graph, after: Graph, mode: Any = "train") -> None:
-    given = arguments(before)
-    old, old_updates = run(before, mode, given)
-    new, new_updates = run(after, mode, given)
-    old += [array for _, array in old_updates]
-    new += [array for _, array in new_updates]
-    for expected, found in zip(old, new, strict=True):
-        assert found.dtype == expected.dtype
-        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
-
-
 def test_nodes_that_a_pass_makes_carry_the_line_and_scope_of_the_old() -> None:
     with sg.Graph() as graph:
         x = sg.input("x", (3,))
@@ -456,21 +318,6 @@ def test_nodes_that_a_pass_makes_carry_the_line_and_scope_of_the_old() -> None:
     (after,) = stabilise(graph).outputs
     assert after.op.name == "log1p"
     assert (after.source, after.scope) == (y.source, "layer")
-
-
-def test_observers_see_every_pass() -> None:
-    seen: list[str] = []
-    optimise(graph_of(perceptron), "eval", lambda name, graph: seen.append(name))
-    assert seen == ["resolve_mode", *(function.__name__ for function, _ in PASSES)]
-
-
-def test_a_wrong_pass_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def halve(graph: Graph) -> Graph:
-        return Graph.closed(graph.inputs, [named("reduce_sum", graph.outputs[0], axes=(0,))])
-
-    monkeypatch.setattr("staticgrad.compiler.pipeline.PASSES", ((halve, "wrong"),))
-    with pytest.raises(sg.CompilerBug, match="halve requires the types of outputs kept"):
-        optimise(graph_of(lambda x: sg.exp(x)), "eval")
 
 
 def test_log_sum_exp_of_large_values_is_finite() -> None:
@@ -498,16 +345,3 @@ def test_log_sum_exp_of_special_values(values: list[float], expected: float) -> 
     graph = stabilise(graph_of(lambda x: sg.log(sg.sum(sg.exp(x))), x=(2,)))
     (y,), _ = run(graph, "eval", {"x": np.array(values, np.float32)})
     np.testing.assert_array_equal(y, np.float32(expected))
-
-
-def test_the_pipeline_is_linear_in_the_nodes() -> None:
-    """30,000 nodes; a chain like that is in the main check of deep graphs."""
-    with sg.Graph() as graph:
-        x = sg.input("x", (4,))
-    y = x
-    for _ in range(10_000):
-        y = named("add", named("multiply", named("tanh", y), c(0.5)), x)
-    graph = Graph.closed((x,), (y,))
-    seen: list[Node] = []
-    optimise(graph, "eval", lambda name, after: seen.extend(after.nodes[:1]))
-    assert len(seen) == len(PASSES) + 1

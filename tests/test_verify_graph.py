@@ -132,6 +132,10 @@ def corrupt_symbol(graph: Graph) -> None:
     graph.outputs += (other,)
 
 
+def corrupt_symbolic_attribute(graph: Graph) -> None:
+    graph.outputs += (named("extent", size=Size.symbol("m")),)
+
+
 def corrupt_outputs(graph: Graph) -> None:
     node = node_of(graph, "tanh")
     node.outputs += (Tensor(node, 1),)
@@ -157,6 +161,7 @@ def corrupt_outputs(graph: Graph) -> None:
         (corrupt_input_class, "require Input leaves"),
         (corrupt_storage, "a value of its type"),
         (corrupt_symbol, r"symbols of an input's shape, got \['n'\]"),
+        (corrupt_symbolic_attribute, r"symbols of an input's shape, got \['m'\]"),
         (corrupt_outputs, "one type per own output"),
     ],
 )

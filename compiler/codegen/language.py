@@ -105,12 +105,22 @@ def _elementary() -> dict[str, Any]:
 def namespace() -> dict[str, Any]:
     """Every name of the kernel language."""
     constructors = {type_name(d): constructor(numba_type(d)) for d in SUPPORTED}
-    memory = (load, operand, scratch, shifted, store, word, check_index, farther)
+    memory = {
+        "load": load,
+        "operand": operand,
+        "scratch": scratch,
+        "shifted": shifted,
+        "store": store,
+        "word": word,
+        "check_index": check_index,
+        "farther": farther,
+    }
     draws = {
         "uniform32": _draw(philox.uniform32, types.float32),
         "uniform64": _draw(philox.uniform64, types.float64),
         "philox_word": philox_word,
     }
-    named = {f._name: f for f in memory}
     constants = {"nan": math.nan, "inf": math.inf}
-    return constants | constructors | NUMBERS | DIVISION | _elementary() | draws | named
+    return (
+        constants | constructors | NUMBERS | DIVISION | _elementary() | draws | memory
+    )

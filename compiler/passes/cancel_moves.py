@@ -5,7 +5,7 @@
 that changes nothing goes. Elementwise ops broadcast by themselves, so
 ``f(broadcast(x), y) = f(x, y)`` and ``f(broadcast(x)) = broadcast(f(x))``: less is
 computed. ``transpose(a @ b) = transpose(b) @ transpose(a)``, since a GEMM reads a
-transpose for nothing. Whatever moves one number is a broadcast of it.
+transpose for nothing. Whatever moves one repeated number is a broadcast of it.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ def _move(node: Node) -> Tensor | None:
     value = uniform(x)
     if value is not None and not _is_filled(node):
         return broadcasted(number(value, x.dtype), node.types[0].shape)
+    if is_op(x, "broadcast_to") and x.inputs[0].ndim == 0:
+        return broadcasted(x.inputs[0], node.types[0].shape)
     rule = RULES.get(node.op.name)
     return None if rule is None else rule(node)
 

@@ -11,7 +11,7 @@ import numpy as np
 from staticgrad.compiler.passes.match import by_rule
 from staticgrad.ir.graph import Graph, rewrite
 from staticgrad.ir.node import Constant, Node, Tensor, static_shape
-from staticgrad.ir.op import Elementwise, Matmul, Place, Reduce, View
+from staticgrad.ir.op import Elementwise, Extent, Matmul, Place, Reduce, View
 from staticgrad.ops.leaves import frozen
 
 FOLDED_ELEMENTS = 1024  # 4-8 KB, a tenth of a first-level cache
@@ -23,6 +23,8 @@ def fold_constants(graph: Graph) -> Graph:
 
 
 def _fold(node: Node) -> Tensor | None:
+    if isinstance(node.op.code, Extent) and isinstance(node.attrs["size"], int):
+        return frozen(np.asarray(node.attrs["size"], np.int64))
     if not node.inputs or not isinstance(
         node.op.code, Elementwise | Matmul | Place | Reduce | View
     ):

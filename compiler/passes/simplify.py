@@ -4,8 +4,8 @@ Signed zeros, infinities and NaN come out the same, so ``x + 0.0`` stays (it tur
 into 0.0) and ``x * 0.0`` stays (NaN); ``x - 0.0`` and ``x * 1`` go. Numbers merge only
 where the merged product rounds as the two did.
 
-Known weakness: a power with exponent 2 or 3 becomes products, which round differently
-from ``pow`` by at most one unit in the last place.
+Weakness: a power with exponent 2 or 3 becomes products, which round differently from
+``pow`` by at most one unit in the last place, and the sum of one number its multiple.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from staticgrad.compiler.passes.match import (
 )
 from staticgrad.ir.graph import Graph, rewrite
 from staticgrad.ir.node import Node, Tensor, static_shape
+from staticgrad.ir.size import Dim, product
 from staticgrad.ir.types import DType
+from staticgrad.ops.casting import cast
 from staticgrad.ops.named import named
 from staticgrad.ops.shape import reshaped
 
@@ -122,6 +124,14 @@ def _divide(node: Node) -> Tensor | None:
     if is_op(x, "negative") and is_op(y, "negative"):
         return named("divide", x.inputs[0], y.inputs[0])
     return None
+
+
+def _guarded(node: Node) -> Tensor | None:
+    """The guard is for a first factor that is 0; a number that is not needs none."""
+    value = uniform(node.inputs[0])
+    if value is None or value == 0:
+        return None
+    return named(node.op.name.removeprefix("guarded_"), *node.inputs)
 
 
 def _has_exact_inverse(value: Any) -> bool:
@@ -241,20 +251,27 @@ def _reduce_at_once(node: Node) -> Tensor | None:
 
 
 def _reduce_uniform(node: Node) -> Tensor | None:
-    """The reduction of one number, where it is exact: sum(c) = n c."""
+    """The reduction of one number: ``sum(c) = n c``, ``max(c) = c``."""
     (x,) = node.inputs
     value = uniform(x)
-    extents = static_shape(tuple(x.shape[a] for a in node.attrs["axes"]))
-    if value is None or extents is None or 0 in extents:
+    if value is None or node.op.name == "reduce_prod":
         return None
-    if node.op.name == "reduce_prod":
+    extents = tuple(x.shape[a] for a in node.attrs["axes"])
+    if node.op.name == "reduce_sum":
+        return _sum_uniform(value, product(extents))
+    filled = static_shape(extents) is not None and 0 not in extents
+    return number(value, x.dtype) if filled else None
+
+
+def _sum_uniform(value: Any, count: Dim) -> Tensor | None:
+    """``count * value``, which rounds once; not for inf, of which no times is 0."""
+    if not np.isfinite(value):
         return None
-    if node.op.name != "reduce_sum":
-        return number(value, x.dtype)
-    total = int(np.prod(extents)) * float(value)
-    exact = float(value).is_integer() and abs(total) < 2**24
-    fits = x.dtype.kind == "f" or x.dtype.itemsize >= 4
-    return number(total, x.dtype) if exact and fits else None
+    if isinstance(count, int) and value.dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            return number(count * np.float64(value), value.dtype)
+    times = cast(named("extent", size=count), value.dtype)
+    return named("multiply", number(value, value.dtype), times)
 
 
 RULES: dict[str, NodeRule] = {
@@ -262,6 +279,8 @@ RULES: dict[str, NodeRule] = {
     "subtract": _subtract,
     "multiply": _multiply,
     "divide": _divide,
+    "guarded_divide": _guarded,
+    "guarded_multiply": _guarded,
     "negative": _negative,
     "power": _power,
     "cast": _cast,

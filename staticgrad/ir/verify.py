@@ -14,14 +14,14 @@ Nested graphs are checked too. A violation is a CompilerBug that names the node.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from staticgrad.errors import CompilerBug, DTypeError, ShapeError
 from staticgrad.ir.graph import Graph, infer, topological
 from staticgrad.ir.node import Constant, Input, Node, Parameter, State, Stored, Tensor
 from staticgrad.ir.op import Gather, IndexCheck, Leaf, Scatter, View
-from staticgrad.ir.size import Dim, Shape, symbols
+from staticgrad.ir.size import Dim, Shape, Size, symbols
 from staticgrad.ir.source import at
-from staticgrad.ir.types import TensorType
 
 LEAVES: dict[str, type[Tensor]] = {
     "input": Input,
@@ -93,19 +93,23 @@ def _check_node(node: Node, bound: frozenset[str]) -> None:
         _check_types(node)
     if isinstance(node.op.code, Gather | Scatter):
         _check_index(node)
-    for type_ in node.types:
-        unbound = _symbolic(type_) - bound
-        if unbound:
-            raise CompilerBug(
-                f"sizes require symbols of an input's shape, got {sorted(unbound)}"
-                f" in {node}"
-            )
+    unbound = _symbols(node) - bound
+    if unbound:
+        raise CompilerBug(
+            f"sizes require symbols of an input's shape, got {sorted(unbound)}"
+            f" in {node}"
+        )
 
 
-def _symbolic(type_: TensorType) -> frozenset[str]:
-    if all(type(dim) is int for dim in type_.shape):
-        return frozenset()
-    return symbols(type_.shape)
+def _symbols(node: Node) -> set[str]:
+    """The symbols in the node's types and attributes."""
+    parts = (type_.shape for type_ in node.types)
+    attrs = (v if type(v) is tuple else (v,) for v in node.attrs.values())
+    found: set[str] = set()
+    for dim in chain(*parts, *attrs):
+        if isinstance(dim, Size):
+            found |= dim.symbols()
+    return found
 
 
 def _check_outputs(node: Node) -> None:

@@ -241,7 +241,7 @@ def as_array(name: str, value: Any) -> npt.NDArray[Any]:
 
 
 def dtype_of(name: str, dtype: npt.DTypeLike) -> DType:
-    """`dtype` as a supported NumPy dtype, or a located DTypeError of function `name`."""
+    """`dtype` as a supported NumPy dtype, or a located DTypeError of `name`."""
     try:
         return as_dtype(dtype)
     except DTypeError as error:

@@ -88,7 +88,10 @@ def _common(
     values: Sequence[ArrayLike], lift: Callable[[DType], DType]
 ) -> tuple[Tensor, ...]:
     items = [v if is_number(v) else as_tensor(v) for v in values]
-    dtype, weak = promote([_type(item) for item in items])
+    types = [_type(item) for item in items]
+    dtype, weak = types[0].dtype, False
+    if any(kind.weak or kind.dtype is not dtype for kind in types):
+        dtype, weak = promote(types)
     return tuple(_typed(item, lift(dtype), weak) for item in items)
 
 

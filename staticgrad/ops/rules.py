@@ -36,6 +36,9 @@ _KINDS = {
 
 def broadcast(*types: TensorType, **_: Any) -> Shape:
     """NumPy's broadcast shape of all inputs."""
+    shape = types[0].shape
+    if all(t.shape == shape for t in types):
+        return shape
     try:
         return broadcast_shapes([t.shape for t in types])
     except ShapeError as error:
