@@ -6,8 +6,8 @@ over fixed parts of the result. Parts are functions of sizes alone, so a product
 same bits for any number of threads.
 
 Row-major C = A B is column-major C^T = B^T A^T, so B is passed first. A product is
-described by a table of int64 (see `describe`), which `gemm_item` reads: it computes
-part `item` of C, which is cut along its longer axis.
+described by a table of int64 (see `describe`), which one kernel reads: C is cut along
+its longer axis into items, and the kernel computes a range of them.
 
 Weakness: OpenBLAS packs one operand anew for every part.
 """
@@ -26,10 +26,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy_openblas32
 from llvmlite import ir
-from numba import njit
+from numba import cfunc, njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from staticgrad.compiler import pointers
+from staticgrad.compiler.disk import cached_or_not, stamp_of
 from staticgrad.compiler.kernels import GemmKernel
 from staticgrad.compiler.pointers import (
     F32,
@@ -54,6 +56,7 @@ WORDS = 24
  GROUP, BYTES, FUNCTION) = range(WORDS)  # fmt: skip
 
 _loading = threading.Lock()
+_kernels: list[Any] = []
 
 
 @lru_cache(maxsize=1)
@@ -215,7 +218,7 @@ def _one(table: int, a: int, b: int, c: int, m: int, n: int) -> None:
 
 
 @njit(nogil=True)
-def gemm_item(table: int, operands: int, item: int) -> None:
+def _item(table: int, operands: int, item: int) -> None:
     """Part `item` of the product: some rows or columns of C, or some of the batch."""
     parts = load_int64(table, PARTS)
     size = load_int64(table, BYTES)
@@ -248,3 +251,25 @@ def gemm_item(table: int, operands: int, item: int) -> None:
             m,
             n,
         )
+
+
+def _build(stamp: str, cache: bool) -> Any:
+    @cfunc(types.void(*[types.int64] * 5), cache=cache)
+    def gemm(operands: int, table: int, begin: int, end: int, context: int) -> None:
+        stamp  # noqa: B018  # a free variable: Numba's key of the cached object code
+        for item in range(begin, end):
+            _item(table, operands, item)
+
+    return gemm
+
+
+def kernel_address() -> int:
+    """The address of the kernel that computes products, compiled at the first call.
+
+    It is called like any other: `sizes` is the table, the chunked axis counts items.
+    """
+    with _loading:
+        if not _kernels:
+            stamp = stamp_of(__file__, pointers.__file__)
+            _kernels.append(cached_or_not(_build, stamp))
+    return int(_kernels[0].address)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from staticgrad.compiler.collapse import arranged, collapse
+from staticgrad.compiler.collapse import collapse, with_strides
 from staticgrad.compiler.kernels import (
     Access,
     Compute,
@@ -154,7 +154,7 @@ def _kernel(
 ) -> LoopKernel:
     axes: tuple[Dim, ...] = shape or (1,)
     if not shape:
-        body = arranged((), (), body)[1]
+        body = with_strides(body, lambda _: (0,))
     nested = body
     for axis in reversed(range(len(axes))):
         nested = (Loop(axis, nested),)

@@ -81,16 +81,20 @@ def collapse(
 
 
 def _can_join(axis: int, axes: tuple[Dim, ...], body: Body) -> bool:
+    pairs = 0
     for statement in statements_of(body):
         if isinstance(statement, Loop) and statement.axis == axis:
             only = statement.body[0]
             alone = len(statement.body) == 1
             if not (alone and isinstance(only, Loop) and only.axis == axis + 1):
                 return False
+            pairs += 1
+        if isinstance(statement, Loop) and statement.axis == axis + 1:
+            pairs -= 1
         strides = _strides(statement)
         if strides and strides[axis] != strides[axis + 1] * axes[axis + 1]:
             return False
-    return True
+    return pairs == 0
 
 
 def _strides(statement: Statement) -> Strides:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 from numba.extending import register_jitable
 
-from staticgrad.compiler.offsets import Ints
+from staticgrad.compiler.offsets import Ints, top_of
 
 FAR = 2**62
 
@@ -32,47 +32,53 @@ def search(
     Of several buffers that could come next, the lowest comes first.
     """
     count = len(sizes)
-    best = np.max(offsets + sizes)
+    best = top_of(offsets, sizes)
     found = np.zeros(count, np.int64)
     left = np.ones(count, np.bool_)
-    waiting = np.zeros(np.max(last) + 1, np.int64)
+    waiting = np.zeros(max(last) + 1, np.int64)
     for b in range(count):
-        waiting[first[b] : last[b] + 1] += sizes[b]
+        _add(waiting, first[b], last[b], sizes[b])
     # by depth: floor of each buffer, those still to try, and the one that was placed
     floors = np.zeros((count + 1, count), np.int64)
     untried = np.ones((count + 1, count), np.bool_)
-    placed = np.full(count + 1, -1, np.int64)
+    placed = np.zeros(count + 1, np.int64)
     depth = 0
     branches = 0
     while best > bound:
+        floor = floors[depth]
         b = -1
-        if _fits(floors[depth], left, sizes, first, last, waiting, best):
-            b = _next(
-                floors[depth], left & untried[depth], left, sizes, found, placed[depth]
-            )
+        if _fits(floor, left, sizes, first, last, waiting, best):
+            previous = placed[depth] if depth else -1
+            b = _next(floor, untried[depth], left, sizes, found, previous)
         if b < 0:
             if depth == 0:
                 return True
             b = placed[depth]
             depth -= 1
             left[b] = True
-            waiting[first[b] : last[b] + 1] += sizes[b]
+            _add(waiting, first[b], last[b], sizes[b])
             continue
         if branches == limit:
             return False
         branches += 1
         left[b] = False
-        waiting[first[b] : last[b] + 1] -= sizes[b]
+        _add(waiting, first[b], last[b], -sizes[b])
         untried[depth, b] = False
-        found[b] = floors[depth, b]
+        found[b] = floor[b]
         depth += 1
         placed[depth] = b
-        untried[depth] = True
-        _raise(floors[depth - 1], floors[depth], b, sizes, first, last)
+        _raise(floor, floors[depth], untried[depth], b, sizes, first, last)
         if depth == count:
-            best = np.max(found + sizes)
-            offsets[:] = found
+            best = top_of(found, sizes)
+            for n in range(count):
+                offsets[n] = found[n]
     return True
+
+
+@register_jitable
+def _add(waiting: Ints, begin: int, end: int, size: int) -> None:
+    for step in range(begin, end + 1):
+        waiting[step] += size
 
 
 @register_jitable
@@ -112,9 +118,8 @@ def _next(
     lowest = 0 if previous < 0 else found[previous]
     chosen = -1
     for b in range(len(sizes)):
-        if not untried[b] or floor[b] >= ceiling or floor[b] < lowest:
-            continue
-        if floor[b] == lowest and b < previous:
+        allowed = left[b] and untried[b] and lowest <= floor[b] < ceiling
+        if not allowed or (floor[b] == lowest and b < previous):
             continue
         if chosen < 0 or floor[b] < floor[chosen]:
             chosen = b
@@ -123,11 +128,18 @@ def _next(
 
 @register_jitable
 def _raise(
-    before: Ints, after: Ints, placed: int, sizes: Ints, first: Ints, last: Ints
+    before: Ints,
+    after: Ints,
+    untried: Ints,
+    placed: int,
+    sizes: Ints,
+    first: Ints,
+    last: Ints,
 ) -> None:
-    """The floors once a buffer lies on its own."""
+    """The floors once a buffer lies on its own; all may be tried again."""
     top = before[placed] + sizes[placed]
     for b in range(len(sizes)):
+        untried[b] = True
         after[b] = before[b]
         if first[b] <= last[placed] and first[placed] <= last[b]:
             after[b] = max(before[b], top)

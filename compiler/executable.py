@@ -86,7 +86,8 @@ class Memory:
 class Executable:
     """A compiled graph. Call it with arrays, by position or by keyword.
 
-    It may be called from several threads at once.
+    It may be called from several threads at once. `target` computes the leaves that
+    `unflatten` makes the result of: the first `results` of its outputs.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Executable:
         target: Target,
         inputs: Sequence[Input],
         unflatten: Unflatten,
+        results: int,
         sizes: Mapping[str, int] | None = None,
         notes: Sequence[str] = (),
     ) -> None:
@@ -102,6 +104,7 @@ class Executable:
         self.notes = tuple(notes)
         self._signature = Signature(inputs)
         self._unflatten = unflatten
+        self._results = results
         self._sizes: Mapping[str, int] | None = _static(inputs, sizes)
         if self._sizes is not None and isinstance(target, CpuTarget):
             target.pool(self._sizes)
@@ -111,7 +114,7 @@ class Executable:
         signature = self._signature
         arrays = signature.arrays(signature.arrange(args, kwargs))
         sizes = self._sizes = signature.sizes(arrays)
-        return self._unflatten(self.target.call(arrays, sizes))
+        return self._unflatten(self.target.call(arrays, sizes)[: self._results])
 
     def bind(self, *args: Any, **kwargs: Any) -> Bound:
         """The executable with its arguments fixed: nothing is copied.
@@ -122,7 +125,7 @@ class Executable:
         signature = self._signature
         arrays = signature.exact(signature.arrange(args, kwargs))
         sizes = self._sizes = signature.sizes(arrays)
-        return Bound(self.target.bind(arrays, sizes), self._unflatten)
+        return self._bound(arrays, sizes)
 
     def repeat(self, times: int, *args: Any, **kwargs: Any) -> Any:
         """Call `times` times with the same arguments, in one native call.
@@ -132,12 +135,16 @@ class Executable:
         signature = self._signature
         arrays = signature.arrays(signature.arrange(args, kwargs))
         sizes = self._sizes = signature.sizes(arrays)
-        return Bound(self.target.bind(arrays, sizes), self._unflatten).repeat(times)
+        return self._bound(arrays, sizes).repeat(times)
+
+    def _bound(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> Bound:
+        runner = self.target.bind(arrays, sizes)
+        return Bound(runner, self._unflatten, self._results)
 
     def frame(self, sizes: Mapping[str, int] | None = None) -> Frame:
         """A frame with arrays of its own for inputs and outputs, for other programs."""
         frame = self._native().frame(dict(sizes or {}))
-        return frame.own(self.inputs)
+        return frame.own(self.inputs, self._results)
 
     def explain(self) -> str:
         """What was compiled, what came from the cache, what is copied, as text."""
@@ -175,13 +182,14 @@ class Executable:
 class Bound:
     """An executable whose arguments and outputs stay where they are."""
 
-    def __init__(self, runner: Runner, unflatten: Unflatten) -> None:
+    def __init__(self, runner: Runner, unflatten: Unflatten, results: int) -> None:
         self._runner = runner
         self._unflatten = unflatten
+        self._results = results
 
     def __call__(self) -> Any:
         """Run; the outputs are those of the last call, written anew."""
-        return self._unflatten(self._runner.run(1))
+        return self._unflatten(self._runner.run(1)[: self._results])
 
     def repeat(self, times: int) -> Any:
         """Run `times` times in one native call; the outputs of the last run.
@@ -192,7 +200,7 @@ class Bound:
             raise ValueError(
                 f"repeat requires at least 1, got {times}; leave the call out"
             )
-        return self._unflatten(self._runner.run(times))
+        return self._unflatten(self._runner.run(times)[: self._results])
 
 
 def _static(

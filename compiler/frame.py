@@ -36,6 +36,7 @@ class Frame:
         self.sized = sized
         self.inputs: dict[str, Array] = {}
         self.outputs: list[Array] = []
+        self._unlisted: list[Array] = []
         self.status = np.zeros(vm.STATUS_WORDS, np.int64)
         self.stop = np.zeros(1, np.int64)
         self.stop_address = int(self.stop.ctypes.data)
@@ -84,7 +85,7 @@ class Frame:
         ).astype(np.int64)
         base = self._addresses()
         flat[where] = base[buffers]
-        self._flat = flat
+        self._view = flat.data
         self._find_patches(where, buffers)
         return words
 
@@ -99,38 +100,44 @@ class Frame:
     def _find_patches(
         self, where: npt.NDArray[np.int64], buffers: npt.NDArray[np.int64]
     ) -> None:
-        def words_of(buffer: int) -> npt.NDArray[np.int64]:
-            return where[np.searchsorted(ordered, buffer):
-                         np.searchsorted(ordered, buffer, "right")]  # fmt: skip
+        def words_of(buffer: int) -> list[int]:
+            first, last = np.searchsorted(ordered, (buffer, buffer + 1))
+            found: list[int] = where[first:last].tolist()
+            return found
 
         order = np.argsort(buffers, kind="stable")
         ordered, where = buffers[order], where[order]
         given = [b for b in self.sized.code.schedule.buffers if b.kind == "input"]
-        self.input_words: dict[int, npt.NDArray[np.int64]] = {
-            b.position: words_of(b.number) for b in given
-        }
-        self.output_words = [words_of(b) for b in self.sized.output_buffers]
+        self._input_words = {b.position: words_of(b.number) for b in given}
+        self._output_words = [words_of(b) for b in self.sized.output_buffers]
 
     def set_input(self, position: int, address: int) -> None:
         """Read input `position` at `address` from now on."""
-        words = self.input_words.get(position)
-        if words is not None:
-            self._flat[words] = address
+        view = self._view
+        for word in self._input_words.get(position, ()):
+            view[word] = address
 
     def set_output(self, position: int, address: int) -> None:
         """Write output `position` to `address` from now on."""
-        self._flat[self.output_words[position]] = address
+        view = self._view
+        for word in self._output_words[position]:
+            view[word] = address
 
-    def own(self, inputs: Sequence[Input]) -> Frame:
-        """Give it arrays of its own for ``inputs`` and ``outputs``."""
+    def own(self, inputs: Sequence[Input], results: int | None = None) -> Frame:
+        """Give it arrays of its own for ``inputs`` and ``outputs``.
+
+        Outputs past the first `results` are written, but not listed.
+        """
         schedule = self.sized.code.schedule
         for position, leaf in enumerate(inputs):
             self.inputs[leaf.name] = self._array(leaf.shape, leaf.dtype)
             self.set_input(position, self.inputs[leaf.name].ctypes.data)
-        results = [schedule.buffers[number] for number in schedule.outputs]
-        self.outputs = [self._array(r.shape, r.dtype) for r in results]
-        for position, array in enumerate(self.outputs):
+        buffers = [schedule.buffers[number] for number in schedule.outputs]
+        arrays = [self._array(b.shape, b.dtype) for b in buffers]
+        for position, array in enumerate(arrays):
             self.set_output(position, array.ctypes.data)
+        listed = len(arrays) if results is None else results
+        self.outputs, self._unlisted = arrays[:listed], arrays[listed:]
         return self
 
     def _array(self, shape: Shape, dtype: DType) -> Array:

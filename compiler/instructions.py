@@ -153,7 +153,7 @@ def _products(code: Code, values: Values) -> Words:
 def _kernel_rows(
     code: Code, numbers: Words, chunks: Words, sizes: Words, products: Words
 ) -> Words:
-    """One CALL or GEMM row per kernel, without the addresses of a frame."""
+    """One CALL per kernel, without the addresses of a frame."""
     rows = np.zeros((len(code.loops), vm.WORDS), np.int64)
     extents = numbers[code.extents]
     starts = code.table_first + HEADER * np.arange(len(rows))
@@ -165,9 +165,11 @@ def _kernel_rows(
     rows[:, 6] = chunks[:, 0]
     rows[:, 10] = extents * numbers[code.costs]
     (where,) = np.nonzero([isinstance(k, GemmKernel) for k in code.loops])
-    rows[where, 0] = vm.GEMM
-    rows[where, 1] = products.ctypes.data + products.strides[0] * np.arange(len(where))
-    rows[where, 6] = products[:, blas.ITEMS]
+    if len(where):
+        rows[where, 1] = blas.kernel_address()
+    rows[where, 3] = products.ctypes.data + products.strides[0] * np.arange(len(where))
+    rows[where, 4] = rows[where, 6] = products[:, blas.ITEMS]
+    rows[where, 5] = 1
     rows[where, 10] = blas.additions(products)
     return rows
 

@@ -22,22 +22,23 @@ def chunking(kernel: LoopKernel, values: Mapping[str, int]) -> tuple[int, int]:
 
     There is at least one chunk and at least one index per chunk: a kernel over an empty
     axis is launched once, on the empty range, so that it can write its identities.
-
     """
     rows = evaluate(kernel.axes[0], values) if kernel.axes else 0
     if not kernel.parallel or rows <= 1:
         return 1, max(rows, 1)
-    return cut(rows, evaluate(kernel.row_cost, values))
+    return cut(rows, evaluate(kernel.row_cost, values), kernel.least_rows)
 
 
-def cut(rows: int, row_cost: int) -> tuple[int, int]:
+def cut(rows: int, row_cost: int, least_rows: int = 1) -> tuple[int, int]:
     """(chunks, rows per chunk) for `rows` of `row_cost` additions each.
+
+    A chunk has at least `least_rows`, the last one aside.
 
     >>> cut(10, 1), cut(1_000_000, 4)
     ((1, 10), (30, 33344))
     """
     wanted = rows * max(row_cost, 1) // ADDITIONS_PER_CHUNK
-    chunks = min(max(wanted, 1), rows, MOST_CHUNKS)
+    chunks = max(min(wanted, rows // least_rows, MOST_CHUNKS), 1)
     size = -(-rows // chunks)
     if size > CUT_AT_LINES:
         size += -size % WHOLE_LINES

@@ -124,12 +124,14 @@ class _Lowering:
             elif group.kind == "single":
                 self._lower_call(group)
         sequence, commit = self._order(sizes)
+        outputs = tuple(self.buffer(t) for t in self.graph.outputs)
+        finite = tuple(self.buffer(t) for t in self.finite)
         return Schedule(
             buffers=tuple(self.buffers),
             kernels=with_makers([self.steps[n].kernel for n in sequence]),
             commit=commit,
-            outputs=tuple(self.buffer(t) for t in self.graph.outputs),
-            finite=tuple(self.buffer(t) for t in self.finite),
+            outputs=outputs,
+            finite=finite,
             unplanned=unplanned,
         )
 

@@ -155,6 +155,8 @@ def matrix_of(tensor: Tensor) -> Matrix | None:
     down, right = layout.strides[-2:]
     if batch is None:
         return None
+    if 0 in layout.shape:
+        return Matrix(False, 1 if columns == 0 else columns, layout.offset, batch)
     if right == 1 or columns == 1:
         ld = columns if rows == 1 else down
         return Matrix(False, ld, layout.offset, batch) if _is_positive(ld) else None

@@ -205,14 +205,16 @@ def improve(
     `starts` are keys to climb from. `offsets` is overwritten if a better one is found.
     """
     trial = np.empty(len(sizes), np.int64)
-    best = int(np.max(offsets + sizes))
+    keys = np.empty(len(sizes), np.float64)
+    best_keys = np.empty(len(sizes), np.float64)
+    best = top_of(offsets, sizes)
     for n in range(len(orders)):
         if best > bound:
-            best = _keep(
-                place(orders[n], sizes, first, last, trial), best, trial, offsets
-            )
-    keys = starts[0].copy()
-    best_keys = keys.copy()
+            top = place(orders[n], sizes, first, last, trial)
+            if top < best:
+                best = top
+                _copy(trial, offsets, 1)
+    _copy(starts[0], keys, 1.0)
     least = 2 * best
     since = restarts = 0
     draw = 1
@@ -220,16 +222,18 @@ def improve(
         if best <= bound:
             break
         top = skyline(keys, sizes, first, last, born, trial)
-        best = _keep(top, best, trial, offsets)
         since += 1
+        if top < best:
+            best = top
+            _copy(trial, offsets, 1)
         if top < least:
             least = top
-            best_keys[:] = keys / np.max(keys)
+            _copy(keys, best_keys, 1.0 / max(keys[0], 1.0))
             since = 0
         if since % RESTART == RESTART - 1:
             restarts += 1
             other = starts[restarts // 2 % len(starts)]
-            keys[:] = other if restarts % 2 else best_keys
+            _copy(other if restarts % 2 else best_keys, keys, 1.0)
         for b in range(len(sizes)):
             if trial[b] + sizes[b] > bound:
                 draw = (draw * 1103515245 + 12345) & 0x7FFFFFFF
@@ -238,8 +242,16 @@ def improve(
 
 
 @register_jitable
-def _keep(top: int, best: int, trial: Ints, offsets: Ints) -> int:
-    if top < best:
-        offsets[:] = trial
-        return top
-    return best
+def top_of(offsets: Ints, sizes: Ints) -> int:
+    """The units that offsets need."""
+    top = 0
+    for b in range(len(sizes)):
+        top = max(top, offsets[b] + sizes[b])
+    return top
+
+
+# A loop: Numba takes two seconds to compile an assignment to a slice.
+@register_jitable
+def _copy(source: Ints, target: Ints, scale: float) -> None:
+    for n in range(len(source)):
+        target[n] = source[n] * scale

@@ -14,17 +14,14 @@ from threads.
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable
-from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 from numba import njit, prange
 
-from staticgrad.compiler import blas, pointers, sampling, threads
-from staticgrad.compiler.blas import gemm_item
+from staticgrad.compiler import pointers, sampling, threads
+from staticgrad.compiler.disk import cached_or_not, stamp_of
 from staticgrad.compiler.pointers import (
     atomic_add,
     atomic_exchange,
@@ -49,8 +46,8 @@ from staticgrad.compiler.sampling import gather_rows, shuffle
 WORDS = 16
 ROW_BYTES = 8 * WORDS
 
-(END, CALL, GEMM, COMMIT, RUN, FILL, COPY, SHUFFLE, GATHER, RECORD, MEAN, ADD, SET,
- JUMP, JUMP_IF_LESS, POLL) = range(16)  # fmt: skip
+(END, CALL, COMMIT, RUN, FILL, COPY, SHUFFLE, GATHER, RECORD, MEAN, ADD, SET, JUMP,
+ JUMP_IF_LESS, POLL) = range(15)  # fmt: skip
 
 FINISHED, STOPPED = 0, -1
 NON_FINITE = 2
@@ -67,22 +64,13 @@ FLOAT32, FLOAT64, INT64, INT32, INT8 = range(5)
 
 @njit(nogil=True)
 def _chunk(pc: int, chunk: int, context: int) -> None:
-    """One chunk of the kernel or product that the row at `pc` names."""
-    if load_int64(pc, 0) == GEMM:
-        gemm_item(load_int64(pc, 1), load_int64(pc, 2), chunk)
-        return
+    """One chunk of the kernel that the row at `pc` names."""
     size = load_int64(pc, 5)
     begin = chunk * size
     end = min(begin + size, load_int64(pc, 4))
     call_kernel(
         load_int64(pc, 1), load_int64(pc, 2), load_int64(pc, 3), begin, end, context
     )
-
-
-@njit(nogil=True)
-def _serial(pc: int) -> None:
-    for chunk in range(load_int64(pc, 6)):
-        _chunk(pc, chunk, load_int64(pc, 7))
 
 
 @njit(nogil=True, parallel=True)
@@ -113,18 +101,16 @@ def _call(pc: int) -> None:
     cells = load_int64(pc, 11)
     workers = min(load_int64(pc, 9), load_int64(cells, threads.WORKERS))
     workers = min(workers, load_int64(pc, 6))
-    if workers < 2 or load_int64(pc, 10) < load_int64(cells, threads.LEAST_WORK):
-        _serial(pc)
+    exclusive = load_int64(cells, threads.EXCLUSIVE)
+    lock = cells + 8 * threads.LOCK
+    alone = workers < 2 or load_int64(pc, 10) < load_int64(cells, threads.LEAST_WORK)
+    if alone or (exclusive and atomic_exchange(lock, 1) != 0):
+        for chunk in range(load_int64(pc, 6)):
+            _chunk(pc, chunk, load_int64(pc, 7))
         return
-    mask = min(workers, load_int64(cells, threads.MASK))
-    if load_int64(cells, threads.EXCLUSIVE) == 0:
-        _launch(pc, workers, mask)
-        return
-    if atomic_exchange(cells + 8 * threads.LOCK, 1) != 0:
-        _serial(pc)
-        return
-    _launch(pc, workers, mask)
-    atomic_exchange(cells + 8 * threads.LOCK, 0)
+    _launch(pc, workers, min(workers, load_int64(cells, threads.MASK)))
+    if exclusive:
+        atomic_exchange(lock, 0)
 
 
 @njit(nogil=True)
@@ -190,10 +176,8 @@ def _mean(pc: int) -> None:
 
 @njit(nogil=True)
 def _step(op: int, pc: int) -> None:
-    """One instruction after which the next row follows."""
-    if op == CALL or op == GEMM:  # noqa: SIM109  # tuples take long to compile
-        _call(pc)
-    elif op == FILL:
+    """One of the short instructions after which the next row follows."""
+    if op == FILL:
         fill_bytes(load_int64(pc, 1), load_int64(pc, 2), load_int64(pc, 3))
     elif op == COPY:
         copy_bytes(load_int64(pc, 1), load_int64(pc, 2), load_int64(pc, 3))
@@ -220,7 +204,10 @@ def _build(stamp: str, cache: bool) -> Callable[[int, int], int]:
         stack, depth = local_words(), 0
         while True:
             op = load_int64(pc, 0)
-            if op == END:
+            if op == CALL:
+                _call(pc)
+                pc += ROW_BYTES
+            elif op == END:
                 if depth == 0:
                     return FINISHED
                 depth -= 1
@@ -245,38 +232,28 @@ def _build(stamp: str, cache: bool) -> Callable[[int, int], int]:
     return machine
 
 
-def _stamp() -> str:
-    """A hash of everything that the machine is compiled from.
-
-    Numba's own key covers the file of one function only.
-    """
-    files = [module.__file__ for module in (blas, pointers, sampling, threads)]
-    texts = [Path(str(file)).read_bytes() for file in [__file__, *files]]
-    return hashlib.sha256(b"".join(texts)).hexdigest()
-
-
 _compiling = threading.Lock()
+_loaded: list[Callable[[int, int], int]] = []
 
 
-@lru_cache(maxsize=1)
-def _machine() -> Callable[[int, int], int]:
-    threads.start()
+def _compiled(stamp: str, cache: bool) -> Callable[[int, int], int]:
+    machine = _build(stamp, cache)
     program = np.zeros(WORDS, np.int64)
     place = int(program.ctypes.data)
-    try:
-        machine = _build(_stamp(), cache=True)
-        machine(place, place)
-    except Exception:  # noqa: BLE001
-        # Whatever is wrong with the cache's folder, the machine works without it.
-        machine = _build("", cache=False)
-        machine(place, place)
+    machine(place, place)
     return machine
 
 
 def load() -> Callable[[int, int], int]:
     """The machine, compiled or loaded from Numba's cache at the first call."""
-    with _compiling:
-        return _machine()
+    if not _loaded:
+        with _compiling:
+            if not _loaded:
+                threads.start()
+                files = (module.__file__ for module in (pointers, sampling, threads))
+                stamp = stamp_of(__file__, *files)
+                _loaded.append(cached_or_not(_compiled, stamp))
+    return _loaded[0]
 
 
 def run(pc: int, stop: int) -> int:

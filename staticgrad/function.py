@@ -71,28 +71,39 @@ def compile(
     used = _inputs(roots, inputs)
     if seed is not None:
         _seed(roots, pairs, seed)
-    graph = Graph.closed(used, (*tensors, *finite), pairs)
+    extra = [t for t in finite if not _holds(tensors, t)]
+    graph = Graph.closed(used, (*tensors, *extra), pairs)
+    checked = [_position(graph.outputs, t) for t in finite]
     runner: Target
     if target == "reference":
-        runner = ReferenceTarget(graph, mode, len(finite))
+        runner = ReferenceTarget(graph, mode, checked)
     else:
-        runner = _native(graph, mode, finite, verify, poison)
-    return Executable(runner, used, partial(unflatten, treedef), sizes)
+        runner = _native(graph, mode, checked, verify, poison)
+    result = partial(unflatten, treedef)
+    return Executable(runner, used, result, len(tensors), sizes)
+
+
+def _holds(tensors: Sequence[Tensor], tensor: Tensor) -> bool:
+    return any(t is tensor for t in tensors)
+
+
+def _position(tensors: Sequence[Tensor], tensor: Tensor) -> int:
+    return next(n for n, t in enumerate(tensors) if t is tensor)
 
 
 def _native(
-    graph: Graph, mode: Mode, finite: Sequence[Tensor], verify: bool, poison: bool
+    graph: Graph, mode: Mode, checked: Sequence[int], verify: bool, poison: bool
 ) -> CpuTarget:
     optimised = optimise(graph, mode)
-    results = len(optimised.outputs) - len(finite)
     changing = [(leaf, new) for leaf, new in optimised.updates if new is not leaf]
-    final = Graph.closed(optimised.inputs, optimised.outputs[:results], changing)
-    schedule = lower(final, optimised.outputs[results:])
+    final = Graph.closed(optimised.inputs, optimised.outputs, changing)
+    schedule = lower(final, tuple(final.outputs[n] for n in checked))
     if verify:
         verify_schedule(schedule, final)
-    checked = [Site(t.op.name, t.source, t.scope) for t in finite]
+    named = [graph.outputs[n] for n in checked]
+    sites = [Site(t.op.name, t.source, t.scope) for t in named]
     check = verify_plan if verify else _unverified
-    return CpuTarget(schedule, check, poison, checked)
+    return CpuTarget(schedule, check, poison, sites)
 
 
 def _unverified(plan: Plan) -> None:

@@ -38,10 +38,9 @@ class Batch:
     frame: Frame
     gathered: tuple[tuple[Array, Column], ...]
 
-    @property
-    def scalars(self) -> Sequence[Array]:
-        """The outputs: loss and metrics."""
-        return self.frame.outputs
+    def scalars(self, run: Run) -> Sequence[Array]:
+        """Loss and metrics; outputs that are only checked come after them."""
+        return self.frame.outputs[: len(run.settings.names)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +147,7 @@ def _step(a: Assembler, run: Run, batch: Batch) -> None:
     for buffer, column in batch.gathered:
         a.gather(buffer, column.array, run.order, run.seen, batch.size, _axis(column))
     a.run(batch.frame)
-    scalars = zip(run.totals.items(), batch.scalars, strict=True)
+    scalars = zip(run.totals.items(), batch.scalars(run), strict=True)
     for (name, total), scalar in scalars:
         a.record(total, scalar, batch.size)
         if run.settings.record == "step":
@@ -171,21 +170,22 @@ def validate(a: Assembler, run: Run, validation: Feed) -> None:
         a.set(total, 0.0)
     if validation.full is not None:
         top = a.place()
-        _evaluate(a, validation.full, order, place, totals)
+        _evaluate(a, run, validation.full, order, place, totals)
         a.jump_if_less(place, validation.full_samples, top)
     if validation.tail is not None:
-        _evaluate(a, validation.tail, order, place, totals)
+        _evaluate(a, run, validation.tail, order, place, totals)
     for name, total in zip(run.settings.validated_names, totals, strict=True):
         a.mean(run.columns[name], run.row, total, samples)
 
 
 def _evaluate(
-    a: Assembler, batch: Batch, order: Array, place: Cell, totals: Sequence[Cell]
-) -> None:
+    a: Assembler, run: Run, batch: Batch, order: Array, place: Cell,
+    totals: Sequence[Cell],
+) -> None:  # fmt: skip
     for buffer, column in batch.gathered:
         a.gather(buffer, column.array, order, place, batch.size, _axis(column))
     a.run(batch.frame)
-    for total, scalar in zip(totals, batch.scalars, strict=True):
+    for total, scalar in zip(totals, batch.scalars(run), strict=True):
         a.record(total, scalar, batch.size)
     a.add(place, batch.size)
 

@@ -104,8 +104,11 @@ class Run:
 
     def located(self, error: Exception) -> Exception:
         """`error` with the step and epoch (from 1, in this run) where it came up."""
-        step, epoch = self.steps.value + 1, self.row.value + 1
-        return type(error)(f"{error}  in step {step}, epoch {epoch}")
+        if not self.started.value:
+            return error  # an evaluation has no steps
+        in_steps = self.seen.value < self.settings.samples
+        place = f"step {self.steps.value + 1}" if in_steps else "validation"
+        return type(error)(f"{error}  in {place}, epoch {self.row.value + 1}")
 
     def saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Arrays and facts from which `restored` makes the run again."""

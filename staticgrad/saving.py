@@ -39,7 +39,8 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any]], Any
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            names = file.keys()
+            arrays = {name: file.get_tensor(name) for name in names}
     except SafetensorError as error:
         raise GraphError(
             f"load requires a safetensors file, got {path} ({error}); "

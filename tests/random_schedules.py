@@ -1,7 +1,5 @@
 """Random schedules, and schedules of a few kernels, for tests of order and memory."""
 
-import random
-
 import numpy as np
 
 from staticgrad.compiler.kernels import (
@@ -20,9 +18,10 @@ from staticgrad.compiler.kernels import (
 )
 from staticgrad.compiler.order import Task, order
 from staticgrad.compiler.schedule import Buffer, Schedule
-from staticgrad.ir.node import Parameter, aligned_copy
-from staticgrad.ir.op import Leaf
+from staticgrad.ir.node import Node, Parameter, Storage
+from staticgrad.ir.op import Leaf, Op
 from staticgrad.ir.size import product
+from staticgrad.ir.types import TensorType
 
 F32 = np.dtype(np.float32)
 SITE = Site("test", None)
@@ -181,23 +180,14 @@ def random_schedule(rng, count):
     result = b.buffer("output", (n,), position=0)
     b.elementwise(vectors[-2:], result)
     commit = len(b.kernels)
-    b.elementwise([vectors[-1]] if vectors[-1] != weight else [], weight, "update")
-    return b.schedule(commit, (result, vectors[-1]), tuple(scalars[-1:]))
+    b.elementwise(vectors[2:][-1:], weight, "update")
+    outputs = (result, *vectors[2:][-1:])
+    return b.schedule(commit, outputs, tuple(scalars[-1:]))
 
 
 def parameter(name, value):
     """A Parameter with storage of its own."""
-    from staticgrad.ir.node import Node, Storage
-    from staticgrad.ir.op import Op
-    from staticgrad.ir.types import TensorType
-
-    value = aligned_copy(value)
     op = Op("parameter", None, None, None, Leaf(), None, list, list)
     attrs = {"name": name, "storage": Storage(value), "trainable": True}
     types = (TensorType(value.shape, value.dtype),)
     return Node(op, (), attrs, types, leaf=Parameter).outputs[0]
-
-
-def rng_of(seed):
-    """A generator of its own for each seed."""
-    return random.Random(seed)

@@ -16,8 +16,9 @@ def run(kernel, a, b, c):
     """The product of the arrays' memory, part by part."""
     table = blas.describe(kernel, {})
     operands = np.array([x.ctypes.data for x in (a, b, c)], np.int64)
+    kernel = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 5)(blas.kernel_address())
     for item in range(table[blas.ITEMS]):
-        blas.gemm_item(table.ctypes.data, operands.ctypes.data, item)
+        kernel(operands.ctypes.data, table.ctypes.data, item, item + 1, 0)
     return c
 
 
@@ -121,9 +122,10 @@ def test_the_library_has_one_thread_and_is_not_numpys():
     assert "scipy_openblas32" in path
     # kept for the process: the same handle at each call
     assert blas.library() is library
-    assert blas.address_of(FLOAT32) == ctypes.cast(
-        library.scipy_sgemm_, ctypes.c_void_p
-    ).value
+    assert (
+        blas.address_of(FLOAT32)
+        == ctypes.cast(library.scipy_sgemm_, ctypes.c_void_p).value
+    )
 
 
 def test_sizes_beyond_32_bits_are_refused():

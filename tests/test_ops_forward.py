@@ -171,6 +171,17 @@ def test_symbolic_sizes_are_numbers(size):
         assert_ulp(left, np.float32(right), 2)
 
 
+def test_size_arithmetic_stays_a_size_where_it_can():
+    n = sg.input("x", ("n",)).shape[0]
+    for size in (n + 1, 2 * n, n - 3, n // 2, n**2, n * n, -n):
+        assert isinstance(size, sg.Size)
+    assert n**2 == n * n
+    for tensor in (n * 2.5, 1 / n, n / 2, n**0.5, n * np.ones(3), np.ones(3) + n):
+        assert isinstance(tensor, sg.Tensor)
+    assert (n**0.5).type.weak
+    assert not sg.astype(n, "float64").type.weak
+
+
 def test_size_expressions_are_tensors():
     x = sg.input("x", ("n", "m"))
     n, m = x.shape

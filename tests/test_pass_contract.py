@@ -22,6 +22,7 @@ from staticgrad.compiler.passes.simplify import simplify
 from staticgrad.compiler.pipeline import PASSES, optimise
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Node, Tensor
+from staticgrad.ir.op import Control, Op
 from staticgrad.ir.text import text
 from staticgrad.ir.verify import verify_graph
 from staticgrad.ops.named import named
@@ -199,3 +200,24 @@ def test_the_pipeline_is_linear_in_the_nodes() -> None:
     seen: list[Node] = []
     optimise(graph, "eval", lambda name, after: seen.extend(after.nodes[:1]))
     assert len(seen) == len(PASSES) + 1
+
+
+def test_passes_descend_into_nested_graphs() -> None:
+    op = Op(
+        "once", lambda x: x.shape, lambda x: x.dtype, None, Control(),
+        lambda x, graphs: graphs[0](x)[0], tuple, tuple,
+    )  # fmt: skip
+    with sg.Graph():
+        x = sg.input("x", (3,))
+    with sg.Graph():
+        inner = sg.input("inner", (3,))
+    side = named("by_mode", named("log", named("add", c(1), inner)), inner)
+    body = Graph.closed((inner,), (named("multiply", side, c(1)),))
+    node = Node(op, (x,), {}, (x.type,), graphs=(body,))
+    graph = Graph.closed((x,), node.outputs)
+    after = optimise(graph, "train")
+    assert text(after.outputs[0].node.graphs[0], lines=False).splitlines()[1:] == [
+        "%1: float32[3] = log1p(%0)",
+        "return %1",
+    ]
+    assert_same_numbers(graph, after)

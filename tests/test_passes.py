@@ -247,7 +247,9 @@ def test_resolve_mode() -> None:
 
 
 def test_drop_markers() -> None:
-    build = lambda x: named("exp", named("stop_gradient", named("copy", x)))  # noqa: E731
+    def build(x: Tensor) -> Tensor:
+        return named("exp", named("stop_gradient", named("copy", x)))
+
     assert expression(drop_markers(graph_of(build))) == "exp(x)"
 
 

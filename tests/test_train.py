@@ -491,6 +491,9 @@ def test_labels_out_of_range_name_the_line(target, row, label):
     with pytest.raises(sg.IndexOutOfRange, match=rf"{label}.*test_train\.py:\d+"):
         trainer.fit({"x": X, "label": labels}, progress=False)
     assert_equal(before, values(graph))
-    with pytest.raises(sg.IndexOutOfRange, match=f"{label}"):
-        trainer.evaluate({"x": X, "label": labels}, batch_size=16)
+    bad = {"x": X, "label": labels}
+    with pytest.raises(sg.IndexOutOfRange, match=rf"{label}.*\d$"):
+        trainer.evaluate(bad, batch_size=16)
+    with pytest.raises(sg.IndexOutOfRange, match="in validation, epoch 1"):
+        trainer.fit(LABELLED, validation=bad, batch_size=16, progress=False)
     trainer.fit(LABELLED, progress=False)

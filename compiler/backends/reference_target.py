@@ -19,18 +19,21 @@ Array = npt.NDArray[Any]
 class ReferenceTarget:
     """A Graph as built, computed node by node with NumPy.
 
-    The last `finite` outputs of the graph are not results: they have to be finite
-    before an update is applied.
+    `checked` are the numbers of outputs that have to be finite before an update is
+    applied.
     """
 
     name = "reference"
 
     def __init__(
-        self, graph: Graph, mode: Literal["train", "eval"], finite: int = 0
+        self,
+        graph: Graph,
+        mode: Literal["train", "eval"],
+        checked: Sequence[int] = (),
     ) -> None:
         self.graph = graph
         self.mode: Literal["train", "eval"] = mode
-        self._results = len(graph.outputs) - finite
+        self._checked = tuple(checked)
         self._writing = threading.Lock()
 
     def call(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
@@ -39,18 +42,18 @@ class ReferenceTarget:
         given = dict(zip(names, arrays, strict=True))
         with self._writing:
             outputs, updates = reference.run(self.graph, self.mode, given)
-            self._check_finite(outputs[self._results :])
+            self._check_finite(outputs)
             for leaf, new in updates:
                 np.copyto(leaf.storage.array, new)
-        return [np.array(output) for output in outputs[: self._results]]
+        return [np.array(output) for output in outputs]
 
     def bind(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> BoundGraph:
         """The graph with its arguments fixed."""
         return BoundGraph(self, arrays, sizes)
 
-    def _check_finite(self, values: Sequence[Array]) -> None:
-        tensors = self.graph.outputs[self._results :]
-        for tensor, value in zip(tensors, values, strict=True):
+    def _check_finite(self, outputs: Sequence[Array]) -> None:
+        for number in self._checked:
+            tensor, value = self.graph.outputs[number], outputs[number]
             if not np.isfinite(value).all():
                 raise not_finite(tensor.op.name, float(value), tensor.source)
 

@@ -2,6 +2,7 @@
 
 Only small results are kept: a constant of the program is memory that is read, while a
 broadcast number is not. Random draws, positions and whatever can fail stay as they are.
+What has no elements is a constant, so that kernels need not care.
 """
 
 from __future__ import annotations
@@ -11,7 +12,18 @@ import numpy as np
 from staticgrad.compiler.passes.match import by_rule
 from staticgrad.ir.graph import Graph, rewrite
 from staticgrad.ir.node import Constant, Node, Tensor, static_shape
-from staticgrad.ir.op import Elementwise, Extent, Matmul, Place, Reduce, View
+from staticgrad.ir.op import (
+    Control,
+    Elementwise,
+    Extent,
+    IndexCheck,
+    Leaf,
+    Matmul,
+    Mode,
+    Place,
+    Reduce,
+    View,
+)
 from staticgrad.ops.leaves import frozen
 
 FOLDED_ELEMENTS = 1024  # 4-8 KB, a tenth of a first-level cache
@@ -25,6 +37,8 @@ def fold_constants(graph: Graph) -> Graph:
 def _fold(node: Node) -> Tensor | None:
     if isinstance(node.op.code, Extent) and isinstance(node.attrs["size"], int):
         return frozen(np.asarray(node.attrs["size"], np.int64))
+    if _is_empty(node):
+        return frozen(np.empty(node.types[0].shape, node.types[0].dtype))
     if not node.inputs or not isinstance(
         node.op.code, Elementwise | Matmul | Place | Reduce | View
     ):
@@ -35,6 +49,13 @@ def _fold(node: Node) -> Tensor | None:
     with np.errstate(all="ignore"):
         result = np.asarray(node.op.numpy(*values, **node.attrs))
     return frozen(result, node.types[0].weak)
+
+
+def _is_empty(node: Node) -> bool:
+    """True for a result without elements that nothing has to be checked for."""
+    code, shape = node.op.code, static_shape(node.types[0].shape)
+    fixed = isinstance(code, Leaf | Mode | Control | IndexCheck)
+    return len(node.types) == 1 and not fixed and shape is not None and 0 in shape
 
 
 def _is_small(node: Node) -> bool:

@@ -103,6 +103,11 @@ class Size:
 
     __rmul__ = __mul__
 
+    def __pow__(self, other: int) -> Dim:
+        if not isinstance(other, int) or other < 0:
+            return NotImplemented
+        return product((self,) * other)
+
     def __floordiv__(self, other: Dim) -> Dim:
         if not _is_dim(other):
             return NotImplemented

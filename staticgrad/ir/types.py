@@ -37,6 +37,7 @@ SUPPORTED = frozenset(
 class TensorType:
     """Shape and dtype of one tensor.
 
+    >>> from staticgrad.ir.size import Size
     >>> print(TensorType((Size.symbol("batch"), 128), FLOAT32))
     float32[batch, 128]
     """

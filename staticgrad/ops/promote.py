@@ -24,7 +24,7 @@ from staticgrad.ir.types import (
     is_float,
     promote,
 )
-from staticgrad.ops.casting import CAST, STOP_GRADIENT, cast
+from staticgrad.ops.casting import STOP_GRADIENT, cast
 from staticgrad.ops.leaves import (
     as_array,
     dtype_of,
@@ -118,9 +118,11 @@ def astype(x: ArrayLike, dtype: npt.DTypeLike) -> Tensor:
     if is_number(x) and found.kind in "bf":
         return frozen(np.asarray(x, found))
     tensor = as_tensor(x)
-    if tensor.dtype == found and not tensor.type.weak:
-        return tensor
-    return apply(CAST, tensor, dtype=found)
+    if not tensor.type.weak:
+        return cast(tensor, found)
+    # a product with a number that is not weak is not weak either
+    one = frozen(np.ones((), found))
+    return named("multiply", cast(tensor, found), one)
 
 
 def stop_gradient(x: ArrayLike) -> Tensor:
