@@ -104,7 +104,7 @@ def parts_of(m: int, n: int, k: int) -> tuple[bool, int, int]:
 
 
 def describe(kernel: GemmKernel, values: Mapping[str, int]) -> npt.NDArray[np.int64]:
-    """The table that `gemm_item` reads for `kernel`, sizes given."""
+    """The table that the kernel reads for `kernel`, sizes given."""
     table = np.zeros(WORDS, np.int64)
 
     def number(dim: Any) -> int:

@@ -23,8 +23,8 @@ def stamp_of(*files: str | None) -> str:
 def cached_or_not(build: Callable[[str, bool], T], stamp: str) -> T:
     """What ``build(stamp, cache)`` gives, with the cache if it works.
 
-    `build` has to compile, so that whatever is wrong with the cache's folder (read-only,
-    full, corrupt) shows there; then it compiles without.
+    `build` has to compile, so that whatever is wrong with the cache's folder
+    (read-only, full, corrupt) shows there; then it compiles without.
     """
     try:
         return build(stamp, True)

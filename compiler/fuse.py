@@ -50,13 +50,15 @@ WHOLE_ROW = 16384  # elements up to which a full reduction stays in one row
 class Group:
     """Nodes of one kernel. `axis_of[t]` maps the axes of t to axes of the group.
 
-    `parents` has a bit for every group that this one depends on, however indirectly.
+    `bit` is this group in a set of groups;
+    `parents` has one for every group that this one depends on, however indirectly.
     `gathered` are the reductions that are not row-wise; `finish` is the group that
     stands for their results, which exist only after the whole kernel.
     """
 
     number: int
     kind: str
+    bit: int
     nodes: list[Node] = field(default_factory=list)
     axes: list[Dim] = field(default_factory=list)
     inner: frozenset[int] = frozenset()
@@ -69,11 +71,6 @@ class Group:
     early: bool = False
     late: bool = False
     needed: bool = False  # whether any other group depends on this one
-
-    @property
-    def bit(self) -> int:
-        """This group in a set of groups."""
-        return 1 << self.number
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +117,7 @@ class _Fusion:
     def __init__(self, timing: Timing) -> None:
         self.timing = timing
         self.groups: list[Group] = []
+        self.live: dict[Group, None] = {}
         self.home: dict[Tensor, Group] = {}
         self.readers: dict[Tensor, list[Group]] = {}
         self.stored_in: dict[Node, Group] = {}
@@ -254,11 +252,15 @@ class _Fusion:
         back = {ours: theirs for theirs, ours in axes.items()}
         if not (_agrees(group, other, axes) and _agrees(other, group, back)):
             return False
+        one, two = group.bit, other.bit
+        between = (group.parents | other.parents) & ~(one | two)
         return not any(
-            (x.parents & group.bit and other.parents & x.bit)
-            or (x.parents & other.bit and group.parents & x.bit)
-            for x in self.groups
-            if x is not group and x is not other
+            x.bit & between
+            and (
+                (x.parents & one and other.parents & x.bit)
+                or (x.parents & two and group.parents & x.bit)
+            )
+            for x in self.live
         )
 
     def _merge(
@@ -298,7 +300,8 @@ class _Fusion:
                 readers[readers.index(other)] = group
         parents = (group.parents | other.parents) & ~group.bit & ~other.bit
         group.parents = parents
-        for x in self.groups:
+        del self.live[other]
+        for x in self.live:
             if x is not group and x.parents & (group.bit | other.bit):
                 x.parents = x.parents & ~other.bit | group.bit | parents
         other.kind, other.nodes, other.parents = "merged", [], 0
@@ -312,8 +315,10 @@ class _Fusion:
         return groups + [self.stored_in[n] for n in earlier if n in self.stored_in]
 
     def _open(self, node: Node, kind: str) -> Group:
-        group = Group(len(self.groups), kind)
+        number = len(self.groups)
+        group = Group(number, kind, 1 << number)
         self.groups.append(group)
+        self.live[group] = None
         return group
 
     def _join(self, node: Node, group: Group, fit: Fit) -> None:
@@ -387,7 +392,7 @@ class _Fusion:
         group.parents |= new
         if not group.needed:
             return
-        for other in self.groups:
+        for other in self.live:
             if other.parents & group.bit:
                 other.parents |= group.parents
 

@@ -165,8 +165,6 @@ def _kernel_rows(
     rows[:, 6] = chunks[:, 0]
     rows[:, 10] = extents * numbers[code.costs]
     (where,) = np.nonzero([isinstance(k, GemmKernel) for k in code.loops])
-    if len(where):
-        rows[where, 1] = blas.kernel_address()
     rows[where, 3] = products.ctypes.data + products.strides[0] * np.arange(len(where))
     rows[where, 4] = rows[where, 6] = products[:, blas.ITEMS]
     rows[where, 5] = 1

@@ -22,14 +22,15 @@ import numpy.typing as npt
 from staticgrad.compiler.exact import search
 from staticgrad.compiler.kernels import FinishKernel, Kernel, LoopKernel
 from staticgrad.compiler.launch import chunking
-from staticgrad.compiler.offsets import compiled, improve
+from staticgrad.compiler.offsets import Compiled, improve
 from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.schedule import Schedule
 from staticgrad.ir.node import ALIGNMENT
 from staticgrad.ir.size import evaluate
 
 # Up to FEW buffers a few rounds in Python take up to 10 ms and reach the bound in 19
-# of 20 graphs; compiled code takes 40 ms to load, and seconds to compile once.
+# of 20 graphs; compiled code takes 40 ms to load, and seconds to compile once. The
+# offsets are the same.
 FEW = 256
 FEW_ROUNDS = 20
 # Exact search ends within the limit for nearly all sets of 12 buffers and most of 30.
@@ -43,8 +44,8 @@ ROUNDS = 2_000
 # Above this an order by size takes seconds: the buffers lie as they come to life.
 SORTED = 30_000
 
-_improve = compiled(improve)
-_search = compiled(search)
+_improve = Compiled(improve)
+_search = Compiled(search)
 
 IntArray = npt.NDArray[np.int64]
 
@@ -314,9 +315,9 @@ class _Items:
             [area, self.units * np.sqrt(life), area * life, self.units], np.float64
         )
         lives = (self.units, self.first, self.last, self.born)
-        if self.count <= FEW:
+        if self.count <= FEW and not _improve.is_ready:
             lists = [array.tolist() for array in (orders, starts, *lives, found)]
-            improve(*lists, bound, FEW_ROUNDS)
+            improve(*(*lists, bound, FEW_ROUNDS))
             found[:] = lists[-1]
         if np.max(found + self.units) > bound and self.count > SMALL:
             rounds = min(ROUNDS, ROUND_PAIRS // self.count**2)

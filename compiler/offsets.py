@@ -14,7 +14,7 @@ which is NP-hard, so there are several ways of placing:
   optimization", 1999). On dense random graphs this ends at 1.003 times the bound on
   average, where the best of `place` by size, area and conflicts is at 1.042.
 
-They are Python that Numba can compile too (`compiled`): for a few buffers Python is
+They are Python that Numba can compile too (`Compiled`): for a few buffers Python is
 faster than loading what has been compiled. Nothing reads a clock: a plan is a function
 of its input.
 """
@@ -22,7 +22,6 @@ of its input.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -38,22 +37,36 @@ RESTART = 60
 GAIN = 3.0
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` compiled by Numba at its first call, or loaded from Numba's cache."""
+class Compiled:
+    """A function that Numba compiles at its first call, or loads from its cache."""
 
-    def call(*args: Any) -> Any:
+    __slots__ = ("_function", "_native")
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._native: Any = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a call need not compile or load anything."""
+        return self._native is not None
+
+    def __call__(self, *args: Any) -> Any:
+        """What the function returns for `args`."""
+        if self._native is None:
+            return self._first_call(*args)
+        return self._native(*args)
+
+    def _first_call(self, *args: Any) -> Any:
         try:
-            return _compiled(function, True)(*args)
+            native = njit(self._function, nogil=True, cache=True)
+            result = native(*args)
         except Exception:  # noqa: BLE001
             # Whatever is wrong with the folder of the cache, it works without it.
-            return _compiled(function, False)(*args)
-
-    return call
-
-
-@cache
-def _compiled(function: Callable[..., Any], on_disk: bool) -> Any:
-    return njit(function, nogil=True, cache=on_disk)
+            native = njit(self._function, nogil=True)
+            result = native(*args)
+        self._native = native
+        return result
 
 
 @register_jitable
@@ -207,7 +220,7 @@ def improve(
     trial = np.empty(len(sizes), np.int64)
     keys = np.empty(len(sizes), np.float64)
     best_keys = np.empty(len(sizes), np.float64)
-    best = top_of(offsets, sizes)
+    best: int = top_of(offsets, sizes)
     for n in range(len(orders)):
         if best > bound:
             top = place(orders[n], sizes, first, last, trial)
@@ -215,7 +228,7 @@ def improve(
                 best = top
                 _copy(trial, offsets, 1)
     _copy(starts[0], keys, 1.0)
-    least = 2 * best
+    least = 2**62
     since = restarts = 0
     draw = 1
     for _ in range(rounds):

@@ -156,25 +156,35 @@ def test_compiled_and_python_place_alike():
     rng = random.Random(3)
     for _ in range(20):
         lives = random_lives(rng, 40)
-        units = [-(-size // 64) for size in lives[0]]
-        items = memory._Items.of(units, *lives[1:])
-        bound = live_peak(units, *lives[1:])
-        area = items.units * (items.last - items.first + 1.0)
-        orders = items.by_birth[None, :]
-        results = []
-        for improve in (offsets.improve, memory._improve):
-            found = items.units.cumsum() - items.units
-            args = (
-                orders,
-                area[None, :],
-                items.units,
-                items.first,
-                items.last,
-                items.born,
-            )
-            units_needed = improve(*args, found, bound, 3)
-            results.append((units_needed, found.tolist()))
-        assert results[0] == results[1]
+        python, native = improvable(*lives), improvable(*lives)
+        assert offsets.improve(*python, 3) == memory._improve(*native, 3)
+        assert python[-2].tolist() == native[-2].tolist()
+
+
+def test_the_same_plan_before_and_after_loading_compiled_code(monkeypatch):
+    rng = random.Random(8)
+    lives = [random_lives(rng, 100) for _ in range(10)]
+    memory._improve(*improvable(*lives[0]), 1)
+    after = [arrange(*one) for one in lives]
+    for one, plan_after in zip(lives, after, strict=True):
+        monkeypatch.setattr(memory, "_improve", offsets.Compiled(offsets.improve))
+        assert arrange(*one) == plan_after
+
+
+def improvable(sizes, first, last):
+    """Arguments of `improve`, but for the rounds: one order, one start, a stack."""
+    units = [-(-size // 64) for size in sizes]
+    items = memory._Items.of(units, first, last)
+    area = items.units * (items.last - items.first + 1.0)
+    lives = (items.units, items.first, items.last, items.born)
+    found = items.units.cumsum() - items.units
+    return (
+        items.by_birth[None, :],
+        area[None, :],
+        *lives,
+        found,
+        live_peak(units, first, last),
+    )
 
 
 def test_1000_buffers_in_50_ms():
@@ -210,13 +220,17 @@ def test_the_same_plan_every_time():
 
 
 def test_a_cache_that_cannot_be_used_is_done_without(monkeypatch):
-    def broken(function, on_disk):
-        if on_disk:
+    def broken(function, nogil, cache=False):
+        if cache:
             raise OSError("no space left on device")
         return function
 
-    monkeypatch.setattr(offsets, "_compiled", broken)
-    assert offsets.compiled(lambda x: x + 1)(2) == 3
+    monkeypatch.setattr(offsets, "njit", broken)
+    double = offsets.Compiled(lambda x: 2 * x)
+    assert not double.is_ready
+    assert double(2) == 4
+    assert double.is_ready
+    assert double(3) == 6
 
 
 def chained(n=100_000, chunks=True):

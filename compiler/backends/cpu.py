@@ -67,6 +67,7 @@ class CpuTarget:
         poison: bool = False,
         checked: Sequence[Site] = (),
     ) -> None:
+        vm.load()
         self.code: Code = compile_schedule(schedule, checked)
         self.planned: deque[Plan] = deque(maxlen=MOST_SIZES)
         self._verify = verify
