@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 from numba.extending import register_jitable
 
-from staticgrad.compiler.offsets import Ints, top_of
+from staticgrad.compiler.offsets import Ints
 
 FAR = 2**62
 
@@ -32,7 +32,7 @@ def search(
     Of several buffers that could come next, the lowest comes first.
     """
     count = len(sizes)
-    best = top_of(offsets, sizes)
+    best = _top(offsets, sizes)
     found = np.zeros(count, np.int64)
     left = np.ones(count, np.bool_)
     waiting = np.zeros(max(last) + 1, np.int64)
@@ -69,10 +69,19 @@ def search(
         placed[depth] = b
         _raise(floor, floors[depth], untried[depth], b, sizes, first, last)
         if depth == count:
-            best = top_of(found, sizes)
+            best = _top(found, sizes)
             for n in range(count):
                 offsets[n] = found[n]
     return True
+
+
+# As in offsets.py, but here: Numba's cache notices changes of a function's own file.
+@register_jitable
+def _top(offsets: Ints, sizes: Ints) -> int:
+    top = 0
+    for b in range(len(sizes)):
+        top = max(top, offsets[b] + sizes[b])
+    return top
 
 
 @register_jitable

@@ -220,7 +220,7 @@ def improve(
     trial = np.empty(len(sizes), np.int64)
     keys = np.empty(len(sizes), np.float64)
     best_keys = np.empty(len(sizes), np.float64)
-    best: int = top_of(offsets, sizes)
+    best: int = _top(offsets, sizes)
     for n in range(len(orders)):
         if best > bound:
             top = place(orders[n], sizes, first, last, trial)
@@ -255,7 +255,7 @@ def improve(
 
 
 @register_jitable
-def top_of(offsets: Ints, sizes: Ints) -> int:
+def _top(offsets: Ints, sizes: Ints) -> int:
     """The units that offsets need."""
     top = 0
     for b in range(len(sizes)):

@@ -16,7 +16,8 @@ class Plan:
     """A Schedule with its sizes and offsets.
 
     `values` are the symbols' values; `chunks[k]` = (number of chunks, indices of axis 0
-    per chunk) of kernel k; `bytes` the unpadded size of each buffer; `first` and `last`
+    per chunk) of kernel k, (1, 0) without chunks, (0, 0) for a FinishKernel that is
+    dropped; `bytes` the unpadded size of each buffer; `first` and `last`
     the kernels between which each arena buffer lives (inclusive).
     `proof` says why the arena is as small as it is: "bound" (equal to the bound of the
     padded sizes), "exact" (equal to exact search), or "" (a heuristic's best).

@@ -37,8 +37,9 @@ def fold_constants(graph: Graph) -> Graph:
 def _fold(node: Node) -> Tensor | None:
     if isinstance(node.op.code, Extent) and isinstance(node.attrs["size"], int):
         return frozen(np.asarray(node.attrs["size"], np.int64))
+    shape = static_shape(node.types[0].shape)
     if _is_empty(node):
-        return frozen(np.empty(node.types[0].shape, node.types[0].dtype))
+        return frozen(np.empty(shape or (), node.types[0].dtype))
     if not node.inputs or not isinstance(
         node.op.code, Elementwise | Matmul | Place | Reduce | View
     ):
