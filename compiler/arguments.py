@@ -16,7 +16,7 @@ import numpy.typing as npt
 from staticgrad.errors import DTypeError, GraphError, ShapeError
 from staticgrad.ir.node import Input
 from staticgrad.ir.size import Dim, Size, evaluate
-from staticgrad.ir.source import at
+from staticgrad.ir.source import at, here
 
 Array = npt.NDArray[Any]
 
@@ -40,19 +40,19 @@ class Signature:
         if len(args) > len(self.names):
             raise GraphError(
                 f"the call requires at most {len(self.names)} inputs, got {len(args)}; "
-                f"they are {self._listed()}"
+                f"they are {self._listed()}{at(here())}"
             )
         given = dict(zip(self.names, args, strict=False))
         for name, value in kwargs.items():
             if name not in self.names:
                 raise GraphError(
                     f"the call requires known inputs, got {name!r}; "
-                    f"they are {self._listed()}"
+                    f"they are {self._listed()}{at(here())}"
                 )
             if name in given:
                 raise GraphError(
                     f"the call requires each input once, got {name!r} by position and "
-                    "by keyword; leave one out"
+                    f"by keyword; leave one out{at(here())}"
                 )
             given[name] = value
         missing = [leaf for leaf in self.inputs if leaf.name not in given]
@@ -81,12 +81,12 @@ class Signature:
                 got = getattr(value, "dtype", type(value).__name__)
                 raise DTypeError(
                     f"bind requires a {dtype} array for {name!r}, got {got}; convert "
-                    "it first, or call the executable, which copies"
+                    f"it first, or call the executable, which copies{at(here())}"
                 )
             if not _plain(value):
                 raise GraphError(
                     f"bind requires a contiguous array for {name!r}, got strides "
-                    f"{value.strides}; pass np.ascontiguousarray({name})"
+                    f"{value.strides}; pass np.ascontiguousarray({name}){at(here())}"
                 )
         return list(values)
 
@@ -106,7 +106,7 @@ class Signature:
         if not np.can_cast(found.dtype, dtype, "same_kind"):
             raise DTypeError(
                 f"input {name!r} requires {dtype}, got {found.dtype}; "
-                f"cast it with .astype({dtype.name!r})"
+                f"cast it with .astype({dtype.name!r}){at(here())}"
             )
         if found.dtype == dtype and found.dtype.isnative and _plain(found):
             return found
@@ -134,12 +134,12 @@ def _as_array(value: Any, name: str, dtype: np.dtype[Any]) -> Array:
     except OverflowError:
         raise DTypeError(
             f"input {name!r} requires {dtype}, got a number outside of its range; "
-            "give the input another dtype"
+            f"give the input another dtype{at(here())}"
         ) from None
     except ValueError as error:
         raise ShapeError(
             f"input {name!r} requires an array, got {type(value).__name__} ({error}); "
-            "make the rows equally long"
+            f"make the rows equally long{at(here())}"
         ) from None
     return found
 

@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Mapping
 from functools import lru_cache
+from importlib.util import find_spec
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy_openblas32
 from llvmlite import ir
 from numba import cfunc, njit
 from numba.core import cgutils, types
@@ -33,6 +33,7 @@ from numba.extending import intrinsic
 from staticgrad.compiler import pointers
 from staticgrad.compiler.disk import cached_or_not, stamp_of
 from staticgrad.compiler.kernels import GemmKernel
+from staticgrad.compiler.locks import fork_safe_lock
 from staticgrad.compiler.pointers import (
     F32,
     F64,
@@ -49,20 +50,27 @@ FLOPS_PER_PART = 8_000_000  # about 50 us on one core: packing stays a small sha
 MOST_PARTS = 32
 PART_ALIGNMENT = 32  # rows or columns: whole register tiles
 FLOPS_PER_ADDITION = 15  # a product does about 100 GF/s, an addition takes 0.15 ns
-WORDS = 24
+WORDS = 34
 
 (M, N, K, A_TRANSPOSED, B_TRANSPOSED, LDA, LDB, LDC, BATCH, STRIDE_A, STRIDE_B,
- STRIDE_C, OFFSET_A, OFFSET_B, OFFSET_C, ALPHA, BETA, BY_COLUMNS, PART, PARTS, ITEMS,
- GROUP, BYTES, FUNCTION) = range(WORDS)  # fmt: skip
+ STRIDE_C, OFFSET_A, OFFSET_B, OFFSET_C, ALPHA, BETA, PART_ROWS,
+ PART_COLUMNS, ACROSS, PARTS, ITEMS, GROUP, BYTES, FUNCTION) = range(25)  # fmt: skip
+OURS = 25
+"""The words from here on are for the kernel in gemm.py."""
 
-_loading = threading.Lock()
+_loading = fork_safe_lock()
 _kernels: list[Any] = []
 
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """scipy-openblas32, loaded with one thread and kept for the process."""
-    folder = Path(scipy_openblas32.get_lib_dir())
+    # Found, not imported: the package loads the library when it is imported, with as
+    # many threads as there are processors.
+    package = find_spec("scipy_openblas32")
+    if package is None or package.origin is None:
+        raise ImportError("staticgrad requires scipy-openblas32, which is missing")
+    folder = Path(package.origin).parent / "lib"
     names = ("libscipy_openblas.so", "libscipy_openblas.dylib", "libscipy_openblas.dll")
     path = next(folder / name for name in names if (folder / name).exists())
     # The library starts its threads when it is loaded, as many as this variable says.
@@ -91,42 +99,73 @@ def address_of(dtype: np.dtype[Any]) -> int:
     return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
 
 
-def parts_of(m: int, n: int, k: int) -> tuple[bool, int, int]:
-    """(cut along columns?, rows or columns per part, parts), from sizes alone."""
-    by_columns = n > m
-    length = n if by_columns else m
+def parts_of(m: int, n: int, k: int) -> tuple[int, int]:
+    """(rows, columns) per part of C, from sizes alone.
+
+    Parts are about square: OpenBLAS packs some of A and of B for each.
+    """
     wanted = min(2 * m * n * k // FLOPS_PER_PART, MOST_PARTS)
     if wanted <= 1:
-        return by_columns, max(length, 1), 1
-    part = -(-length // wanted)
-    part += -part % PART_ALIGNMENT
-    return by_columns, part, -(-length // part)
+        return max(m, 1), max(n, 1)
+    area = m * n // wanted
+    rows = even_part(m, max(isqrt(area), area // n), PART_ALIGNMENT)
+    return rows, even_part(n, area // rows, PART_ALIGNMENT)
+
+
+def even_part(length: int, about: int, unit: int) -> int:
+    """A whole number of units that cuts `length` into parts of about that size.
+
+    >>> even_part(1000, 300, 32), even_part(20, 300, 32)
+    (352, 20)
+    """
+    parts = max(round(length / max(about, 1)), 1)
+    part = -(-length // parts)
+    return length if parts == 1 else part + -part % unit
 
 
 def describe(kernel: GemmKernel, values: Mapping[str, int]) -> npt.NDArray[np.int64]:
-    """The table that the kernel reads for `kernel`, sizes given."""
+    """The table that OpenBLAS's kernel reads for `kernel`, sizes given."""
+    return described(shape_of(kernel, values))
+
+
+def described(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The table, cut into parts for OpenBLAS, whose address is filled in."""
+    m, n, k = (int(size) for size in table[: K + 1])
+    cut(table, parts_of(m, n, k), FLOPS_PER_PART)
+    table[FUNCTION] = address_of(np.dtype(f"f{table[BYTES]}"))
+    return table
+
+
+def cut(
+    table: npt.NDArray[np.int64], part: tuple[int, int], flops_per_part: int
+) -> None:
+    """Fill in which parts of the result, or how many of the batch, are items."""
+    m, n, k, batch = (int(size) for size in table[[M, N, K, BATCH]])
+    rows, columns = part
+    down, across = -(-m // rows), -(-n // columns)
+    group = max(1, min(batch, flops_per_part // max(2 * m * n * k, 1)))
+    table[PART_ROWS : PARTS + 1] = rows, columns, across, down * across
+    table[ITEMS] = down * across * -(-batch // group)
+    table[GROUP] = group
+
+
+def shape_of(kernel: GemmKernel, values: Mapping[str, int]) -> npt.NDArray[np.int64]:
+    """The table of a product before it is cut, sizes given."""
     table = np.zeros(WORDS, np.int64)
 
     def number(dim: Any) -> int:
         return evaluate(dim, values)
 
     m, n, k = number(kernel.m), number(kernel.n), number(kernel.k)
-    dtype = kernel.operands[2].dtype
-    by_columns, part, parts = parts_of(m, n, k)
-    batch = number(kernel.batch)
-    group = max(1, min(batch, FLOPS_PER_PART // max(2 * m * n * k, 1)))
     table[:LDA] = m, n, k, *kernel.transposed
     table[LDA : LDC + 1] = [max(number(ld), 1) for ld in kernel.ld]
-    table[BATCH] = batch
+    table[BATCH] = number(kernel.batch)
     table[STRIDE_A : STRIDE_C + 1] = [number(s) for s in kernel.batch_strides]
     table[OFFSET_A : OFFSET_C + 1] = [number(o) for o in kernel.offsets]
     table[ALPHA : BETA + 1] = np.array((kernel.alpha, kernel.beta), np.float64).view(
         np.int64
     )
-    table[BY_COLUMNS : PARTS + 1] = by_columns, part, parts
-    table[ITEMS] = parts * -(-batch // group) if m * n else 0
-    table[GROUP : BYTES + 1] = group, dtype.itemsize
-    table[FUNCTION] = address_of(dtype)
+    table[BYTES] = kernel.operands[2].dtype.itemsize
     if max(m, n, k, *table[LDA : LDC + 1]) >= 2**31:
         raise ValueError(
             f"{kernel.name} requires sizes below 2**31, got {m} x {n} x {k}; "
@@ -218,36 +257,40 @@ def _one(table: int, a: int, b: int, c: int, m: int, n: int) -> None:
 
 
 @njit(nogil=True)
+def part(table: int, item: int) -> tuple[int, int, int, int, int, int, int]:
+    """Part `item` of a product: some rows or columns of C for some of the batch.
+
+    Rows and columns; where A, B and C begin, in elements; first and last of the batch.
+    """
+    m, n, parts = load_int64(table, M), load_int64(table, N), load_int64(table, PARTS)
+    a, b, c = (
+        load_int64(table, OFFSET_A), load_int64(table, OFFSET_B),
+        load_int64(table, OFFSET_C),
+    )  # fmt: skip
+    group = item
+    if parts > 1:
+        across, group = load_int64(table, ACROSS), item // parts
+        rows, columns = load_int64(table, PART_ROWS), load_int64(table, PART_COLUMNS)
+        i, j = item % parts // across * rows, item % across * columns
+        m, n = min(rows, m - i), min(columns, n - j)
+        a += i * (1 if load_int64(table, A_TRANSPOSED) else load_int64(table, LDA))
+        b += j * (load_int64(table, LDB) if load_int64(table, B_TRANSPOSED) else 1)
+        c += i * load_int64(table, LDC) + j
+    first = group * load_int64(table, GROUP)
+    last = min(first + load_int64(table, GROUP), load_int64(table, BATCH))
+    return m, n, a, b, c, first, last
+
+
+@njit(nogil=True)
 def _item(table: int, operands: int, item: int) -> None:
-    """Part `item` of the product: some rows or columns of C, or some of the batch."""
-    parts = load_int64(table, PARTS)
     size = load_int64(table, BYTES)
-    m, n = load_int64(table, M), load_int64(table, N)
-    start = item % parts * load_int64(table, PART)
-    a_start = b_start = c_start = 0
-    if load_int64(table, BY_COLUMNS):
-        n = min(load_int64(table, PART), n - start)
-        b_start = start * (
-            load_int64(table, LDB) if load_int64(table, B_TRANSPOSED) else 1
-        )
-        c_start = start
-    else:
-        m = min(load_int64(table, PART), m - start)
-        a_start = start * (
-            1 if load_int64(table, A_TRANSPOSED) else load_int64(table, LDA)
-        )
-        c_start = start * load_int64(table, LDC)
-    group = load_int64(table, GROUP)
-    first = item // parts * group
-    for index in range(first, min(first + group, load_int64(table, BATCH))):
-        a = a_start + load_int64(table, OFFSET_A) + index * load_int64(table, STRIDE_A)
-        b = b_start + load_int64(table, OFFSET_B) + index * load_int64(table, STRIDE_B)
-        c = c_start + load_int64(table, OFFSET_C) + index * load_int64(table, STRIDE_C)
+    m, n, a, b, c, first, last = part(table, item)
+    for index in range(first, last):
         _one(
             table,
-            load_int64(operands, 0) + a * size,
-            load_int64(operands, 1) + b * size,
-            load_int64(operands, 2) + c * size,
+            load_int64(operands, 0) + (a + index * load_int64(table, STRIDE_A)) * size,
+            load_int64(operands, 1) + (b + index * load_int64(table, STRIDE_B)) * size,
+            load_int64(operands, 2) + (c + index * load_int64(table, STRIDE_C)) * size,
             m,
             n,
         )

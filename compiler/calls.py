@@ -19,13 +19,13 @@ from staticgrad.compiler.kernels import (
     Statement,
     Store,
 )
-from staticgrad.compiler.layouts import base_of, layout_of
+from staticgrad.compiler.layouts import base_of, gathered_strides, layout_of
 from staticgrad.compiler.materialise import matrix_of
+from staticgrad.compiler.nest import COMBINE_TEMPLATES
 from staticgrad.errors import CompilerBug
-from staticgrad.ir.node import Node, Tensor
+from staticgrad.ir.node import Constant, Node, Tensor
 from staticgrad.ir.op import Layout, Place
 from staticgrad.ir.size import Dim, Shape, product
-from staticgrad.ir.types import DType
 
 BufferOf = Callable[[Tensor], int]
 
@@ -79,42 +79,71 @@ def placed(node: Node, buffer_of: BufferOf) -> list[Kernel]:
 
 
 def scattered(node: Node, buffer_of: BufferOf) -> list[Kernel]:
-    """Zeros, to which the updates are added in the order of the index."""
-    index, updates = node.inputs
-    result = node.outputs[0]
-    axis, pointwise = node.attrs["axis"], node.attrs["pointwise"]
-    shape = updates.shape
-    count = 1 if pointwise else index.ndim
-    plain = list(Layout.contiguous(result.shape).strides)
-    along = plain[axis]
-    plain[axis : axis + 1] = [0] * count
-    place = layout_of(index)
-    start = 0 if pointwise else axis
-    reading: list[Dim] = [0] * len(shape)
-    for dim, (size, stride) in enumerate(zip(index.shape, place.strides, strict=True)):
-        reading[start + dim] = 0 if size == 1 else stride
-    new = layout_of(updates)
-    target = Access(2, tuple(plain), 0, (0, along))
-    dtype = result.dtype
-    body: tuple[Statement, ...] = (
-        Load(0, Access(0, tuple(reading), place.offset), index.dtype),
+    """A copy of the base, unless it lies there, and the updates combined into it."""
+    base = node.inputs[0]
+    result = buffer_of(node.outputs[0])
+    write = _combined(node, buffer_of)
+    value = uniform(base)
+    if value is not None:
+        return [_fill(node, value, result), write]
+    if base_of(base) is base and buffer_of(base) == result:
+        return [write]
+    region = Layout.contiguous(base.shape)
+    return [_copy(node, base, region, buffer_of), write]
+
+
+def uniform(tensor: Tensor) -> float | int | bool | None:
+    """The number that every element of `tensor` is seen to be, or None."""
+    base = base_of(tensor)
+    if not isinstance(base, Constant) or base.value.size != 1:
+        return None
+    value: float | int | bool = base.value.item()
+    return value
+
+
+def _combined(node: Node, buffer_of: BufferOf) -> LoopKernel:
+    """The updates, in the order of the index, combined into the result."""
+    _, index, updates = node.inputs
+    result, combine = node.outputs[0], node.attrs["combine"]
+    reading, target = _index_strides(node), _target(node)
+    new, dtype = layout_of(updates), result.dtype
+    body: list[Statement] = [
+        Load(0, Access(0, reading, layout_of(index).offset), index.dtype),
         Load(1, Access(1, new.strides, new.offset), dtype),
-        Load(2, target, dtype),
-        Compute(3, "{0} + {1}", (2, 1), dtype),
-        Store(target, 3),
-    )
+    ]
+    value = 1
+    if combine != "set":
+        template = COMBINE_TEMPLATES[combine]
+        body += [Load(2, target, dtype), Compute(3, template, (2, 1), dtype)]
+        value = 3
+    body.append(Store(target, value))
     operands = (
         Operand(buffer_of(base_of(index)), "read", index.dtype),
         Operand(buffer_of(base_of(updates)), "read", dtype),
         Operand(buffer_of(result), "update", dtype),
     )
-    add = _kernel(node, shape, operands, body, 4, parallel=False)
-    return [_fill(node, _zero(dtype), buffer_of(result)), add]
+    apart = node.attrs["axis"] != 0  # rows ahead of the indexed axis do not meet
+    return _kernel(node, updates.shape, operands, tuple(body), 4, parallel=apart)
 
 
-def _zero(dtype: DType) -> float | int | bool:
-    zero: float | int | bool = dtype.type(0).item()
-    return zero
+def _index_strides(node: Node) -> tuple[Dim, ...]:
+    """How the index is read along the axes of the updates."""
+    _, index, updates = node.inputs
+    start = 0 if node.attrs["pointwise"] else node.attrs["axis"]
+    strides: list[Dim] = [0] * updates.ndim
+    pairs = zip(index.shape, layout_of(index).strides, strict=True)
+    for dim, (size, stride) in enumerate(pairs):
+        strides[start + dim] = 0 if size == 1 else stride
+    return tuple(strides)
+
+
+def _target(node: Node) -> Access:
+    """Where an update goes in the result."""
+    axis, index = node.attrs["axis"], node.inputs[1]
+    strides = list(Layout.contiguous(node.outputs[0].shape).strides)
+    along = strides[axis]
+    strides[axis : axis + 1] = gathered_strides(node, index, along)
+    return Access(2, tuple(strides), 0, (0, along))
 
 
 def _site(node: Node) -> Site:

@@ -27,6 +27,7 @@ from staticgrad.compiler.kernels import (
 from staticgrad.compiler.layouts import (
     alignment,
     base_of,
+    gathered_strides,
     is_free,
     layout_of,
     layout_over,
@@ -135,18 +136,12 @@ class Emitter:
         return scope.values[key]
 
     def _random(self, node: Node, code: Random, scope: Scope, stage: int) -> int:
-        result = node.outputs[0]
-        key = node.inputs[0]
-        layout = layout_of(key)
-        words = [
-            self._load(base_of(key), (0,) * len(self.axes), w * layout.strides[0])
-            for w in range(4)
-        ]
+        words = self._key_words(node, scope, stage)
         more = [
             self.input(node, position, scope, stage)
             for position in range(1, len(node.inputs))
         ]
-        index = self._flat_index(result, scope)
+        index = self._drawn_index(node, scope)
         value = self.new()
         names = {str(p): f"{{{p - 1}}}" for p in range(1, len(node.inputs))}
         names |= {f"k{w}": f"{{{len(more) + w}}}" for w in range(4)}
@@ -157,28 +152,45 @@ class Emitter:
         args = (*more, *words, index)
         attrs = _named(node, template)
         site = self.site(node)
-        scope.body.append(Compute(value, template, args, result.dtype, attrs, site))
+        dtype = node.outputs[0].dtype
+        scope.body.append(Compute(value, template, args, dtype, attrs, site))
         return value
+
+    def _key_words(self, node: Node, scope: Scope, stage: int) -> list[int]:
+        """The four words of the key, whose other axes are the first of the result."""
+        key, result = node.inputs[0], node.outputs[0]
+        layout, keys = layout_of(key), key.shape[:-1]
+        strides: list[Dim] = [0] * len(self.axes)
+        axes = self.group.axis_of[result][: len(keys)]
+        for own, stride, size in zip(axes, layout.strides[:-1], keys, strict=True):
+            if own is not None and size != 1:
+                strides[own] = stride
+        starts = [layout.offset + w * layout.strides[-1] for w in range(4)]
+        base = base_of(key)
+        return [self._load(base, tuple(strides), at, scope, stage) for at in starts]
+
+    def _drawn_index(self, node: Node, scope: Scope) -> int:
+        """The flat index of the element among those that its key draws."""
+        result, leading = node.outputs[0], node.inputs[0].ndim - 1
+        axes = list(self.group.axis_of[result])
+        axes[:leading] = [None] * leading
+        return self._index(self.strides(result.shape, axes), 0, scope)
 
     def _gather(self, node: Node, scope: Scope, stage: int) -> int:
         index = self.input(node, 1, scope, stage)
         source, result = node.inputs[0], node.outputs[0]
-        axis, pointwise = node.attrs["axis"], node.attrs["pointwise"]
+        axis = node.attrs["axis"]
         layout = layout_of(source)
-        count = 1 if pointwise else node.inputs[1].ndim
-        dims = list(layout.strides)
-        dims[axis : axis + 1] = [0] * count
+        along = layout.strides[axis]
+        moved = gathered_strides(node, node.inputs[1], along)
+        steps = (*layout.strides[:axis], *moved, *layout.strides[axis + 1 :])
         strides: list[Dim] = [0] * len(self.axes)
         axes = self.group.axis_of[result]
-        sizes = list(source.shape)
-        sizes[axis : axis + 1] = [1] * count
-        for own, stride, size in zip(axes, dims, sizes, strict=True):
+        for own, stride, size in zip(axes, steps, result.shape, strict=True):
             if own is not None and size != 1:
                 strides[own] = stride
         operand = self.operand(self.buffer_of(base_of(source)), "read", source.dtype)
-        access = Access(
-            operand, tuple(strides), layout.offset, (index, layout.strides[axis])
-        )
+        access = Access(operand, tuple(strides), layout.offset, (index, along))
         value = self.new()
         scope.body.append(Load(value, access, source.dtype))
         return value

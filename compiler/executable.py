@@ -8,30 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy.typing as npt
 
 from staticgrad.compiler.arguments import Signature
-from staticgrad.compiler.backends.cpu import CpuTarget
+from staticgrad.compiler.backends.cpu import CpuTarget, Route
 from staticgrad.compiler.backends.reference_target import ReferenceTarget
 from staticgrad.compiler.explanation import explain
 from staticgrad.compiler.frame import Frame
 from staticgrad.compiler.plan import Plan
-from staticgrad.errors import GraphError
+from staticgrad.errors import GraphError, NonFiniteError
 from staticgrad.ir.node import Input
 from staticgrad.ir.size import symbols
+from staticgrad.ir.source import at, here
 
 Array = npt.NDArray[Any]
 Unflatten = Callable[[Sequence[Any]], Any]
+Trace = Callable[[Sequence[Array]], NonFiniteError | None]
 Target = CpuTarget | ReferenceTarget
 
 
 class Runner(Protocol):
-    """Arguments, outputs and what computes them."""
+    """Fixed arguments and outputs, and what computes them."""
 
-    def run(self, times: int) -> Sequence[Array]:
-        """The outputs after so many runs."""
+    outputs: list[Array]
+
+    def run(self) -> None:
+        """Write the outputs anew."""
+
+    def repeat(self, times: int) -> None:
+        """Run so many times in one call."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,8 @@ class Executable:
     """A compiled graph. Call it with arrays, by position or by keyword.
 
     It may be called from several threads at once. `target` computes the leaves that
-    `unflatten` makes the result of: the first `results` of its outputs.
+    `unflatten` makes the result of: the first `results` of its outputs. `trace` finds
+    out where a result stopped being finite, given the inputs of a call that failed.
     """
 
     def __init__(
@@ -98,6 +107,7 @@ class Executable:
         results: int,
         sizes: Mapping[str, int] | None = None,
         notes: Sequence[str] = (),
+        trace: Trace = lambda _: None,
     ) -> None:
         self.target = target
         self.inputs = tuple(inputs)
@@ -105,16 +115,44 @@ class Executable:
         self._signature = Signature(inputs)
         self._unflatten = unflatten
         self._results = results
+        self._trace = trace
+        self._is_leaf = results == 1 and _is_leaf(unflatten)
+        self._route: Route | None = None
         self._sizes: Mapping[str, int] | None = _static(inputs, sizes)
         if self._sizes is not None and isinstance(target, CpuTarget):
             target.pool(self._sizes)
 
+    def __repr__(self) -> str:
+        return f"Executable({', '.join(f'{x.name}: {x.type}' for x in self.inputs)})"
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The outputs, as fresh arrays in the structure that compile was given."""
+        route = self._route
+        values: Sequence[Any] = args
+        if kwargs and not args and tuple(kwargs) == self._signature.names:
+            values = tuple(kwargs.values())
+        try:
+            if route is not None and route.fits(values):
+                outputs = route.run(values)
+            else:
+                values = self._arranged(args, kwargs)
+                outputs = self._called(values)
+        except NonFiniteError as error:
+            raise (self._trace(values) or error) from None
+        if self._is_leaf:
+            return outputs[0]
+        return self._unflatten(outputs[: self._results])
+
+    def _arranged(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Array]:
         signature = self._signature
-        arrays = signature.arrays(signature.arrange(args, kwargs))
-        sizes = self._sizes = signature.sizes(arrays)
-        return self._unflatten(self.target.call(arrays, sizes)[: self._results])
+        return signature.arrays(signature.arrange(args, kwargs))
+
+    def _called(self, arrays: list[Array]) -> Sequence[Array]:
+        sizes = self._sizes = self._signature.sizes(arrays)
+        if isinstance(self.target, CpuTarget):
+            self._route = self.target.route(arrays, sizes)
+            return self._route.run(arrays)
+        return self.target.call(arrays, sizes)
 
     def bind(self, *args: Any, **kwargs: Any) -> Bound:
         """The executable with its arguments fixed: nothing is copied.
@@ -139,7 +177,18 @@ class Executable:
 
     def _bound(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> Bound:
         runner = self.target.bind(arrays, sizes)
-        return Bound(runner, self._unflatten, self._results)
+        trace = partial(self._trace, arrays)
+        return Bound(runner, self._unflatten, self._results, trace)
+
+    def traced(self, error: Exception, arrays: Mapping[str, Array]) -> Exception:
+        """`error`, if it is a NonFiniteError with where it began, given the inputs.
+
+        For programs that run frames of this executable.
+        """
+        names = self._signature.names
+        if not isinstance(error, NonFiniteError) or any(n not in arrays for n in names):
+            return error
+        return self._trace([arrays[name] for name in names]) or error
 
     def frame(self, sizes: Mapping[str, int] | None = None) -> Frame:
         """A frame with arrays of its own for inputs and outputs, for other programs."""
@@ -166,7 +215,7 @@ class Executable:
         if self._sizes is None:
             raise GraphError(
                 "memory requires sizes, got none; call the executable once or give "
-                "compile(sizes={...})"
+                f"compile(sizes={{...}}){at(here())}"
             )
         return Memory(self._native().plan(self._sizes))
 
@@ -175,21 +224,37 @@ class Executable:
             return self.target
         raise GraphError(
             "the reference target has no frames and no memory plan, got a request for "
-            "one; compile with target='cpu'"
+            f"one; compile with target='cpu'{at(here())}"
         )
 
 
 class Bound:
     """An executable whose arguments and outputs stay where they are."""
 
-    def __init__(self, runner: Runner, unflatten: Unflatten, results: int) -> None:
+    __slots__ = ("_outputs", "_run", "_runner", "_trace", "_unflatten")
+
+    def __init__(
+        self,
+        runner: Runner,
+        unflatten: Unflatten,
+        results: int,
+        trace: Callable[[], NonFiniteError | None],
+    ) -> None:
         self._runner = runner
-        self._unflatten = unflatten
-        self._results = results
+        self._run = runner.run
+        self._unflatten = None if _is_leaf(unflatten) else unflatten
+        self._outputs = runner.outputs[:results]
+        self._trace = trace
 
     def __call__(self) -> Any:
         """Run; the outputs are those of the last call, written anew."""
-        return self._unflatten(self._runner.run(1)[: self._results])
+        try:
+            self._run()
+        except NonFiniteError as error:
+            raise (self._trace() or error) from None
+        if self._unflatten is None:
+            return self._outputs[0]
+        return self._unflatten(self._outputs)
 
     def repeat(self, times: int) -> Any:
         """Run `times` times in one native call; the outputs of the last run.
@@ -199,8 +264,26 @@ class Bound:
         if times < 1:
             raise ValueError(
                 f"repeat requires at least 1, got {times}; leave the call out"
+                f"{at(here())}"
             )
-        return self._unflatten(self._runner.run(times)[: self._results])
+        if times > 1:
+            self._repeat(times - 1)
+        return self()
+
+    def _repeat(self, times: int) -> None:
+        try:
+            self._runner.repeat(times)
+        except NonFiniteError as error:
+            raise (self._trace() or error) from None
+
+
+def _is_leaf(unflatten: Unflatten) -> bool:
+    """True if the result is the one output itself, not a structure around it."""
+    mark = object()
+    try:
+        return unflatten([mark]) is mark
+    except ValueError:
+        return False
 
 
 def _static(
@@ -213,7 +296,7 @@ def _static(
     if unknown:
         raise GraphError(
             f"compile requires sizes of its inputs, got {', '.join(sorted(unknown))}; "
-            f"they are {', '.join(sorted(names)) or 'static'}"
+            f"they are {', '.join(sorted(names)) or 'static'}{at(here())}"
         )
     if names - given.keys():
         return None

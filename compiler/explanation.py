@@ -43,10 +43,10 @@ def _kernel_lines(target: CpuTarget) -> list[str]:
         if number == schedule.commit:
             lines.append("  ---- commit: nothing below can fail ----")
         if isinstance(kernel, GemmKernel):
-            how = f"OpenBLAS {kernel.m} x {kernel.n} x {kernel.k}"
+            how = f"product of {kernel.m} x {kernel.k} and {kernel.k} x {kernel.n}"
         else:
             native = next(remaining)
-            how = f"{native.reason or ('cached' if native.cached else 'compiled')}"
+            how = native.reason if native.cached else f"compiled ({native.reason})"
         lines.append(f"  {number}: {kernel.name}{_axes(kernel)}  {how}")
     return lines
 
@@ -59,7 +59,8 @@ def _axes(kernel: LoopKernel | GemmKernel) -> str:
 
 def _plan_lines(target: CpuTarget) -> list[str]:
     plans = list(target.planned)
-    lines = [f"{len(plans)} plans, each without recompilation:"] if plans else []
+    many = "plan" if len(plans) == 1 else "plans"
+    lines = [f"{len(plans)} {many}, each without recompilation:"] if plans else []
     counts = Counter(_plan_line(plan) for plan in plans)
     return lines + [f"  {line}" for line in counts]
 

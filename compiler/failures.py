@@ -88,11 +88,13 @@ def _not_finite(code: Code, status: npt.NDArray[np.int64]) -> NonFiniteError:
     return not_finite(site.op, value, site.source)
 
 
-def not_finite(op: str, value: float, source: Source | None) -> NonFiniteError:
+def not_finite(
+    op: str, value: float, source: Source | None, advice: str | None = None
+) -> NonFiniteError:
     """The error for a result that has to be finite and is not."""
+    advice = advice or "look for NaN in the data or lower the learning rate"
     return NonFiniteError(
-        f"{op} requires a finite result, got {value}; look for NaN in the data or "
-        f"lower the learning rate{at(source)}"
+        f"{op} requires a finite result, got {value}; {advice}{at(source)}"
     )
 
 

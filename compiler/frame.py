@@ -123,6 +123,24 @@ class Frame:
         for word in self._output_words[position]:
             view[word] = address
 
+    def places(self, inputs: int) -> list[list[int]]:
+        """For each input and output the addresses of the words that name it."""
+        named = [self._input_words.get(n, []) for n in range(inputs)]
+        return [
+            [self.pc + 8 * word for word in words]
+            for words in (*named, *self._output_words)
+        ]
+
+    def connect(self, arrays: Sequence[Array]) -> None:
+        """Read and write `arrays`, inputs and then outputs, from now on."""
+        inputs = len(arrays) - len(self._output_words)
+        for position, array in enumerate(arrays):
+            address = array.__array_interface__["data"][0]
+            if position < inputs:
+                self.set_input(position, address)
+            else:
+                self.set_output(position - inputs, address)
+
     def own(self, inputs: Sequence[Input], results: int | None = None) -> Frame:
         """Give it arrays of its own for ``inputs`` and ``outputs``.
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from staticgrad.compiler import blas, vm
+from staticgrad.compiler import blas, gemm, vm
 from staticgrad.compiler.assembler import SCALARS
 from staticgrad.compiler.codegen.loops import scratch_bytes
 from staticgrad.compiler.failures import refuse_empty_extents
@@ -143,7 +143,7 @@ def _size_tables(code: Code, numbers: Words, chunks: Words) -> Words:
 def _products(code: Code, values: Values) -> Words:
     """One table per matrix product, in order."""
     tables = [
-        blas.describe(kernel, values)
+        gemm.describe(kernel, values)
         for kernel in code.loops
         if isinstance(kernel, GemmKernel)
     ]
@@ -165,6 +165,7 @@ def _kernel_rows(
     rows[:, 6] = chunks[:, 0]
     rows[:, 10] = extents * numbers[code.costs]
     (where,) = np.nonzero([isinstance(k, GemmKernel) for k in code.loops])
+    rows[where, 1] = gemm.addresses(products)
     rows[where, 3] = products.ctypes.data + products.strides[0] * np.arange(len(where))
     rows[where, 4] = rows[where, 6] = products[:, blas.ITEMS]
     rows[where, 5] = 1
@@ -207,7 +208,10 @@ def _finite(schedule: Schedule) -> Iterator[tuple[int, int]]:
 
 
 def _scratch_bytes(code: Code, values: Values) -> int:
-    sizes = (scratch_bytes(k, values) for k in code.loops if isinstance(k, LoopKernel))
+    sizes = (
+        scratch_bytes(k, values) if isinstance(k, LoopKernel) else gemm.PANEL_BYTES
+        for k in code.loops
+    )
     most = max(sizes, default=0)
     return most + -most % ALIGNMENT
 

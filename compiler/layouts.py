@@ -20,7 +20,7 @@ from staticgrad.ir.op import (
     Reduce,
     View,
 )
-from staticgrad.ir.size import Shape, Size
+from staticgrad.ir.size import Dim, Shape, Size
 
 FREE_DEPTH = 4  # how many operations of free scalars each kernel does for itself
 
@@ -117,6 +117,16 @@ def alignment(node: Node, position: int) -> tuple[int, ...] | None:
         start = 0 if node.attrs["pointwise"] else node.attrs["axis"]
         return tuple(range(start, start + len(shape)))
     return None
+
+
+def gathered_strides(node: Node, index: Tensor, along: Dim) -> list[Dim]:
+    """The strides of the axes that take the place of a Gather's or Scatter's axis.
+
+    The index itself moves the access; what is left is the window, if there is one.
+    """
+    if node.attrs["pointwise"]:
+        return [0]
+    return [0] * index.ndim + ([along] if "window" in node.attrs else [])
 
 
 def is_free(tensor: Tensor, depth: int = FREE_DEPTH) -> bool:

@@ -25,10 +25,12 @@ from staticgrad.compiler.materialise import materialise
 from staticgrad.compiler.nest import nest
 from staticgrad.compiler.order import Task, order
 from staticgrad.compiler.schedule import Buffer, BufferKind, Schedule
+from staticgrad.compiler.scanning import scanned
+from staticgrad.compiler.selection import selected
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
-from staticgrad.ir.op import IndexCheck, Leaf, Matmul, Place, Reduce, Scatter
+from staticgrad.ir.op import IndexCheck, Leaf, Matmul, Place, Reduce, Scan, Scatter, Select
 from staticgrad.ir.size import Dim, evaluate, product, symbols
 
 TYPICAL_SIZE = 64  # what a symbolic size counts as when orders are compared
@@ -224,6 +226,8 @@ class _Lowering:
             Matmul: gemm,
             Place: placed,
             Scatter: scattered,
+            Select: selected,
+            Scan: scanned,
         }
         make = makers.get(type(node.op.code))
         if make is None:
@@ -247,6 +251,9 @@ class _Lowering:
             )
         ]
         whole.append(Task((), (), tuple(early)))
+        if not early:  # nothing can go wrong: the step commits before it begins
+            whole = [Task(t.reads, t.writes, _without(t.after, gate)) for t in whole]
+            return order(whole[:gate], self._bytes(sizes)), 0
         found = order(whole, self._bytes(sizes))
         place = found.index(gate)
         return [number for number in found if number != gate], place
@@ -260,6 +267,10 @@ class _Lowering:
             else 0
             for b in self.buffers
         ]
+
+
+def _without(numbers: Sequence[int], number: int) -> tuple[int, ...]:
+    return tuple(other for other in numbers if other != number)
 
 
 def with_makers(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:

@@ -26,7 +26,9 @@ from staticgrad.ir.op import (
     Place,
     Position,
     Random,
+    Scan,
     Scatter,
+    Select,
     View,
 )
 from staticgrad.ir.size import Dim, Size
@@ -76,7 +78,8 @@ def _input(node: Node, position: int, tensor: Tensor) -> Tensor:
     if isinstance(code, Matmul):
         return tensor if matrix_of(tensor) is not None else copied(tensor)
     first = isinstance(code, Gather | Random) and position == 0
-    if (first or isinstance(code, Place | Scatter)) and is_made_in_loops(tensor):
+    whole = isinstance(code, Place | Scan | Scatter | Select)
+    if (first or whole) and is_made_in_loops(tensor):
         return copied(tensor)
     return tensor
 
@@ -120,6 +123,9 @@ def _own(outputs: tuple[Tensor, ...], updates: tuple[Update, ...]) -> list[Updat
 def _is_own(leaf: Stored, new: Tensor, uses: Counter[Tensor]) -> bool:
     if is_view(new) or uses[new] != 1 or isinstance(new.op.code, Leaf):
         return False
+    if isinstance(new.op.code, Scatter):
+        base, *others = new.inputs
+        return base is leaf and all(base_of(t) is not leaf for t in others)
     if not isinstance(new.op.code, Elementwise | Random):
         return False
     counter = iter(range(new.ndim))

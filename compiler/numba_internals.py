@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from llvmlite.binding import ffi
 from numba import cfunc, types
 from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
@@ -84,13 +85,25 @@ def assembly(callback: Any) -> str:
 
 
 def hold_compiler_over_fork() -> None:
-    """Let a fork wait until no thread compiles, so that the child can compile too."""
+    """Let a fork wait until no thread compiles, so that the child can compile too.
+
+    llvmlite has a lock of its own, which is also taken without Numba's, such as when
+    object code is taken out of a library.
+    """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(
-            before=global_compiler_lock.acquire,
-            after_in_parent=global_compiler_lock.release,
-            after_in_child=global_compiler_lock.release,
+            before=_hold, after_in_parent=_release, after_in_child=_release
         )
+
+
+def _hold() -> None:
+    global_compiler_lock.acquire()
+    ffi.lib._lock.__enter__()
+
+
+def _release() -> None:
+    ffi.lib._lock.__exit__()
+    global_compiler_lock.release()
 
 
 def _codegen() -> Any:

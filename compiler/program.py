@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from staticgrad.compiler import blas
 from staticgrad.compiler.codegen.cpu import NativeKernel, native
 from staticgrad.compiler.codegen.loops import size_table
 from staticgrad.compiler.finish import loop_of
@@ -67,9 +66,9 @@ def compile_schedule(schedule: Schedule, checked: Sequence[Site] = ()) -> Code:
     )
     compiled = native([k for k in loops if isinstance(k, LoopKernel)])
     remaining = iter(compiled)
+    # Which function computes a matrix product depends on its sizes.
     functions = [
-        next(remaining).address if isinstance(k, LoopKernel) else blas.kernel_address()
-        for k in loops
+        next(remaining).address if isinstance(k, LoopKernel) else 0 for k in loops
     ]
     dims = _Dims()
     extents, costs, tables = _number_dims(schedule, loops, dims)

@@ -26,6 +26,8 @@ import llvmlite.binding
 import numba
 import numpy as np
 
+from staticgrad.ir.source import at, here
+
 WORKERS, MASK, EXCLUSIVE, LOCK, LEAST_WORK, GET_MASK, SET_MASK = range(7)
 CELLS = np.zeros(8, np.int64)
 """What programs read: how many workers a launch may use, how many of Numba's threads
@@ -55,10 +57,12 @@ def set_num_threads(count: int) -> None:
     if isinstance(count, bool) or not isinstance(count, int | np.integer):
         raise TypeError(
             f"set_num_threads requires an int, got {count!r}; pass a number of threads"
+            f"{at(here())}"
         )
     if count < 1:
         raise ValueError(
             f"set_num_threads requires at least 1, got {count}; pass 1 for serial runs"
+            f"{at(here())}"
         )
     if not _forked:
         _use(int(count))

@@ -14,7 +14,6 @@ from threads.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -22,6 +21,7 @@ from numba import njit, prange
 
 from staticgrad.compiler import pointers, sampling, threads
 from staticgrad.compiler.disk import cached_or_not, stamp_of
+from staticgrad.compiler.locks import fork_safe_lock
 from staticgrad.compiler.pointers import (
     atomic_add,
     atomic_exchange,
@@ -47,7 +47,7 @@ WORDS = 16
 ROW_BYTES = 8 * WORDS
 
 (END, CALL, COMMIT, RUN, FILL, COPY, SHUFFLE, GATHER, RECORD, MEAN, ADD, SET, JUMP,
- JUMP_IF_LESS, POLL) = range(15)  # fmt: skip
+ JUMP_IF_LESS, POLL, LINK) = range(16)  # fmt: skip
 
 FINISHED, STOPPED = 0, -1
 NON_FINITE = 2
@@ -175,6 +175,15 @@ def _mean(pc: int) -> None:
 
 
 @njit(nogil=True)
+def _link(pc: int) -> None:
+    """Write the data pointer of an array object to the words that name the array."""
+    array, targets = load_int64(load_int64(pc, 1), 0), load_int64(pc, 2)
+    data = load_int64(array + load_int64(pc, 4), 0)
+    for number in range(load_int64(pc, 3)):
+        store_int64(load_int64(targets, number), 0, data)
+
+
+@njit(nogil=True)
 def _step(op: int, pc: int) -> None:
     """One of the short instructions after which the next row follows."""
     if op == FILL:
@@ -195,6 +204,8 @@ def _step(op: int, pc: int) -> None:
         store_int64(cell, 0, total)
     elif op == SET:
         store_int64(load_int64(pc, 1), 0, load_int64(load_int64(pc, 2), 0))
+    elif op == LINK:
+        _link(pc)
 
 
 def _build(stamp: str, cache: bool) -> Callable[[int, int], int]:
@@ -232,7 +243,7 @@ def _build(stamp: str, cache: bool) -> Callable[[int, int], int]:
     return machine
 
 
-_compiling = threading.Lock()
+_compiling = fork_safe_lock()
 _loaded: list[Callable[[int, int], int]] = []
 
 

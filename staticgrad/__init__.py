@@ -14,7 +14,9 @@ array([2., 4.], dtype=float32)
 
 from staticgrad import errors, metrics, nn, ops, optim, testing
 from staticgrad.compiler.threads import get_num_threads, set_num_threads
-from staticgrad.differentiate import grad, substitute, value_and_grad
+from staticgrad.compressed import SparseMatrix, sparse_hessian, sparse_jacobian
+from staticgrad.custom import custom_op
+from staticgrad.differentiate import grad, jvp, substitute, value_and_grad, vjp
 from staticgrad.errors import (
     CompilerBug,
     DTypeError,
@@ -30,17 +32,21 @@ from staticgrad.function import compile
 from staticgrad.ir.graph import Graph, scope
 from staticgrad.ir.node import Constant, Input, Parameter, State, Tensor
 from staticgrad.ir.size import Size
+from staticgrad.jacobians import hessian, hvp, jacobian
 from staticgrad.ops import *  # noqa: F403
 from staticgrad.pictures import render
 from staticgrad.train import Trainer
+from staticgrad.vectorize import vmap
 
 __version__ = "0.1.0"
 
 __all__ = [
     "CompilerBug", "Constant", "DTypeError", "FactorisationError", "Graph",
     "GraphError", "IndexOutOfRange", "Input", "LoopLimitError", "MemoryBudgetError",
-    "NonFiniteError", "Parameter", "ShapeError", "Size", "State", "Tensor", "Trainer",
-    "compile", "errors", "get_num_threads", "grad", "metrics", "nn", "optim", "render",
-    "scope", "set_num_threads", "substitute", "testing", "value_and_grad",
+    "NonFiniteError", "Parameter", "ShapeError", "Size", "SparseMatrix", "State",
+    "Tensor", "Trainer", "compile", "custom_op", "errors", "get_num_threads", "grad",
+    "hessian", "hvp", "jacobian", "jvp", "metrics", "nn", "optim", "render", "scope",
+    "set_num_threads", "sparse_hessian", "sparse_jacobian", "substitute", "testing",
+    "value_and_grad", "vjp", "vmap",
 ]  # fmt: skip
 __all__ += ops.__all__

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from staticgrad.errors import GraphError
+from staticgrad.ir.source import at, here
 from staticgrad.run import Run
 
 Callback: TypeAlias = Callable[[int, dict[str, float]], Any]
@@ -26,7 +27,10 @@ def early_stopping(patience: int) -> Callback:
     It looks at ``val_loss``, without validation at ``loss``.
     """
     if patience < 1:
-        raise GraphError(f"fit requires early_stopping of at least 1, got {patience}")
+        raise GraphError(
+            f"fit requires early_stopping of at least 1, got {patience}; "
+            f"pass a number of epochs{at(here())}"
+        )
     least, waited = math.inf, 0
 
     def callback(epoch: int, row: dict[str, float]) -> bool:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from staticgrad.errors import GraphError
 from staticgrad.ir.node import Parameter, State, Stored
+from staticgrad.ir.source import at, here
 from staticgrad.run import Run, restored
 
 Array = npt.NDArray[Any]
@@ -60,7 +61,8 @@ def put_back(
     """Write the leaves; returns the epochs so far and the run that was stopped."""
     if facts.get("version") != VERSION:
         raise GraphError(
-            f"load requires version {VERSION} of the file, got {facts.get('version')}"
+            f"load requires version {VERSION} of the file, got {facts.get('version')}; "
+            f"save it again with this version of staticgrad{at(here())}"
         )
     saved = {name: a for name, a in arrays.items() if not name.startswith(RUN)}
     _require_same(leaves, saved)
@@ -80,12 +82,13 @@ def _require_same(leaves: Mapping[str, Stored], saved: Mapping[str, Array]) -> N
     if missing or unknown:
         raise GraphError(
             f"load requires the leaves of this trainer, got {len(saved)} arrays; "
-            f"missing: {missing}, unknown: {unknown}"
+            f"missing: {missing}, unknown: {unknown}{at(here())}"
         )
     for name, leaf in leaves.items():
         array = saved[name]
         if (array.shape, array.dtype) != (leaf.shape, leaf.dtype):
             raise GraphError(
                 f"load requires {leaf.type} for {name}, got "
-                f"{np.dtype(array.dtype).name}{list(array.shape)}"
+                f"{np.dtype(array.dtype).name}{list(array.shape)}; "
+                f"build the trainer that was saved{at(here())}"
             )

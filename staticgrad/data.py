@@ -17,6 +17,7 @@ from staticgrad.compiler.arguments import Signature, bind_sizes
 from staticgrad.errors import GraphError, ShapeError
 from staticgrad.ir.node import Input
 from staticgrad.ir.size import Size
+from staticgrad.ir.source import at, here
 
 BATCH = Size.symbol("batch")
 
@@ -72,21 +73,28 @@ class Dataset:
         if not self.batched:
             raise GraphError(
                 f"batch_size requires an input with a 'batch' axis, got {wanted} for "
-                "inputs without one; leave it out, or name the axis 'batch'"
+                f"inputs without one; leave it out, or name the axis 'batch'{at(here())}"
             )
         if wanted < 1:
-            raise GraphError(f"batch_size requires at least 1, got {wanted}")
+            raise GraphError(
+                f"batch_size requires at least 1, got {wanted}; leave it out for all "
+                f"samples in one batch{at(here())}"
+            )
         return min(wanted, self.samples)
 
 
 def dataset(
-    inputs: Sequence[Input], data: Mapping[str, Any], batch_axis: BatchAxis = None
+    inputs: Sequence[Input],
+    data: Mapping[str, Any],
+    batch_axis: BatchAxis = None,
+    may_be_empty: bool = False,
 ) -> Dataset:
     """The Dataset of `data`, one array per input of `inputs`.
 
     `batch_axis` (a number for every input, or a dict) takes the place of the axis
     named ``batch``. Raises GraphError for missing or unknown names and unequal lengths,
-    ValueError for empty data, DTypeError and ShapeError as a call does.
+    ValueError for empty data unless it `may_be_empty`, DTypeError and ShapeError as a
+    call does.
     """
     _require_names(inputs, data)
     columns = tuple(_column(leaf, data[leaf.name], batch_axis) for leaf in inputs)
@@ -97,11 +105,15 @@ def dataset(
     }
     if len(set(lengths.values())) > 1:
         raise GraphError(
-            f"data requires equally many samples in every input, got {lengths}"
+            f"data requires equally many samples in every input, got {lengths}; "
+            f"cut them to one length{at(here())}"
         )
     samples = next(iter(lengths.values()), 1)
-    if samples == 0:
-        raise ValueError("data requires at least one sample, got empty arrays")
+    if samples == 0 and not may_be_empty:
+        raise ValueError(
+            "data requires at least one sample, got empty arrays; give some"
+            f"{at(here())}"
+        )
     bind_sizes(inputs, [column.array.shape for column in columns])
     return Dataset(columns, samples)
 
@@ -109,7 +121,8 @@ def dataset(
 def _require_names(inputs: Sequence[Input], data: Mapping[str, Any]) -> None:
     if not isinstance(data, Mapping):
         raise GraphError(
-            f"data requires a dict from input name to array, got {type(data).__name__}"
+            f"data requires a dict from input name to array, got {type(data).__name__}; "
+            f"write {{'x': X}}{at(here())}"
         )
     known = [leaf.name for leaf in inputs]
     missing = [name for name in known if name not in data]
@@ -117,7 +130,7 @@ def _require_names(inputs: Sequence[Input], data: Mapping[str, Any]) -> None:
     if missing or unknown:
         raise GraphError(
             f"data requires the inputs {known}, got {list(data)}; "
-            f"missing: {missing}, unknown: {unknown}"
+            f"missing: {missing}, unknown: {unknown}{at(here())}"
         )
 
 
@@ -125,7 +138,8 @@ def _column(leaf: Input, value: Any, batch_axis: BatchAxis) -> Column:
     (array,) = Signature([leaf]).arrays([value])
     if array.ndim != leaf.ndim:
         raise ShapeError(
-            f"data requires {leaf.type} for {leaf.name}, got shape {array.shape}"
+            f"data requires {leaf.type} for {leaf.name}, got shape {array.shape}; "
+            f"pass an array with {leaf.ndim} axes{at(here())}"
         )
     axis = _axis(leaf, batch_axis)
     return Column(leaf, array, axis)
@@ -141,6 +155,7 @@ def _axis(leaf: Input, batch_axis: BatchAxis) -> int | None:
         return None
     if not -leaf.ndim <= axis < leaf.ndim:
         raise GraphError(
-            f"batch_axis requires an axis of {leaf.name} {leaf.type}, got {axis}"
+            f"batch_axis requires an axis of {leaf.name} {leaf.type}, got {axis}; "
+            f"count from 0, or from the last with -1{at(here())}"
         )
     return axis % leaf.ndim

@@ -1,58 +1,42 @@
-"""Derivatives: reverse mode from tensors to tensors.
+"""Derivatives: from tensors to tensors, in reverse and in forward mode.
 
-``grad(y, wrt)`` walks the nodes between wrt and y once, in reverse topological order,
-and asks each op for the cotangents of its inputs. The rules are made of ops, so the
-result can be differentiated again. Broadcast inputs get the sum of their cotangent over
-the broadcast axes.
+``grad(y, wrt)`` and ``vjp`` walk back from y to wrt (cotangents.py), ``jvp`` walks from
+wrt to y (tangents.py). Before that the forward part is brought into stable forms, on a
+copy whose tensors are put back afterwards (preparation.py). In reverse mode each side
+of by_mode is differentiated by itself, so that no zeros of the other side are computed.
 
-Before that the forward part is simplified and brought into stable forms, on a copy
-whose tensors are put back afterwards: the gradient refers to the tensors of the user,
-so that it can be differentiated with respect to any of them. Each mode of a graph with
-by_mode is differentiated by itself, so that no zeros of the other side are computed.
-
-Source: Griewank and Walther, Evaluating Derivatives (2008), chapter 3.
 Weakness: tensors inside a stable form (the exp of a log-sum-exp) are not in the
 gradient; to differentiate that with respect to them, pass ``simplify=False``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from staticgrad.compiler.passes.match import chase, table_rule
-from staticgrad.compiler.passes.simplify import RULES as SIMPLIFY
-from staticgrad.compiler.passes.stabilise import RULES as STABILISE
-from staticgrad.errors import CompilerBug, DTypeError, GraphError, ShapeError
-from staticgrad.ir.graph import Rule, apply, deriving, rewritten, topological
+import numpy as np
+
+from staticgrad.cotangents import active_tensors, pulled_back, zeros
+from staticgrad.errors import DTypeError, GraphError, ShapeError
+from staticgrad.ir.graph import deriving, topological
 from staticgrad.ir.node import Input, Node, Stored, Tensor
-from staticgrad.ir.op import Elementwise, Mode, Op
-from staticgrad.ir.size import Shape
+from staticgrad.ir.op import Mode
+from staticgrad.ir.size import Dim, product
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import is_float
+from staticgrad.ops.fill import eye
 from staticgrad.ops.leaves import frozen
 from staticgrad.ops.named import named
 from staticgrad.ops.promote import as_tensor
 from staticgrad.ops.shape import broadcasted, reshaped
-from staticgrad.trees import flatten, unflatten
+from staticgrad.preparation import prepared, substituted
+from staticgrad.tangents import pushed_forward
+from staticgrad.trees import TreeDef, flatten, flatten_as, unflatten
+from staticgrad.vectorize import vmap
 
 Unused: TypeAlias = Literal["error", "zero"]
+Direction: TypeAlias = Literal["reverse", "forward"]
 Gradients: TypeAlias = dict[Tensor, Tensor]
-
-_STABILISE, _SIMPLIFY = table_rule(STABILISE), table_rule(SIMPLIFY)
-
-# what stands for a tensor of wrt while the forward part is rewritten: no rule sees
-# through it
-KEEP = Op(
-    "keep",
-    shape=lambda x: x.shape,
-    dtype=lambda x: x.dtype,
-    vjp=lambda g, y, x: (g,),
-    code=Elementwise("{0}"),
-    numpy=lambda x: x,
-    samples=tuple,
-    bad=tuple,
-)
 
 
 def grad(
@@ -61,6 +45,7 @@ def grad(
     cotangent: Any = None,
     unused: Unused = "error",
     simplify: bool = True,
+    mode: Direction = "reverse",
 ) -> Any:
     """The gradient of `y` with respect to every tensor of the tree `wrt`.
 
@@ -69,6 +54,9 @@ def grad(
     inputs, parameters, intermediate values. The result has the structure of `wrt`, each
     gradient the type of its tensor, and may be differentiated again. A tensor that y
     does not depend on is a GraphError, or zeros with ``unused="zero"``.
+
+    ``mode="forward"`` computes one tangent per element of `wrt`, which is for few of
+    them.
 
     Raises ShapeError for a y that is no scalar, DTypeError for integers and bools.
 
@@ -79,14 +67,16 @@ def grad(
     36.0
     """
     leaves, treedef = flatten(wrt)
-    _check_arguments(y, leaves, unused)
-    seed = _seed(y, cotangent)
-    found = _gradients(y, leaves, seed, simplify)
-    results = [
-        _or_unused(y, x, found, f"wrt{path}", unused)
-        for x, path in zip(leaves, treedef.paths, strict=True)
-    ]
-    return unflatten(treedef, results)
+    check_arguments("grad", [y], leaves, unused)
+    if mode not in ("reverse", "forward"):
+        raise GraphError(
+            f"grad requires mode to be 'reverse' or 'forward', got {mode!r}{at(here())}"
+        )
+    if mode == "forward":
+        found = _gradients_forward(_scalar(y, cotangent), leaves, simplify)
+    else:
+        found = gradients([y], leaves, [_seed(y, cotangent)], simplify)
+    return with_unused("grad", [y], leaves, treedef, found, unused)
 
 
 def value_and_grad(
@@ -95,6 +85,7 @@ def value_and_grad(
     cotangent: Any = None,
     unused: Unused = "error",
     simplify: bool = True,
+    mode: Direction = "reverse",
 ) -> tuple[Tensor, Any]:
     """The pair (`y`, ``grad(y, wrt)``); the arguments are those of grad.
 
@@ -102,7 +93,68 @@ def value_and_grad(
     >>> x = sg.parameter(3.0, name="x")
     >>> value, dx = sg.value_and_grad(x * x, x)
     """
-    return y, grad(y, wrt, cotangent, unused, simplify)
+    return y, grad(y, wrt, cotangent, unused, simplify, mode)
+
+
+def vjp(
+    y: Any,
+    wrt: Any,
+    cotangent: Any,
+    unused: Unused = "error",
+    simplify: bool = True,
+) -> Any:
+    """The cotangents of the tree `wrt` that follow from those of the tree `y`.
+
+    ``v^T J`` of the Jacobian J of y: the gradient of ``sum(y * cotangent)`` over all
+    tensors of `y`. `cotangent` has the structure and the types of `y`; a number stands
+    for a tensor filled with it. The result has the structure and the types of `wrt`.
+
+    Raises as grad does.
+
+    >>> import staticgrad as sg
+    >>> x = sg.parameter([1.0, 2.0], name="x")
+    >>> dx = sg.vjp((x * x, 3 * x), x, ([1.0, 0.0], [1.0, 1.0]))
+    >>> sg.compile(dx, target="reference")().tolist()
+    [5.0, 3.0]
+    """
+    ys, structure = flatten(y)
+    leaves, treedef = flatten(wrt)
+    check_arguments("vjp", ys, leaves, unused)
+    given = _given("vjp", "a cotangent", ys, structure, cotangent)
+    found = gradients(ys, leaves, given, simplify)
+    return with_unused("vjp", ys, leaves, treedef, found, unused)
+
+
+def jvp(
+    y: Any,
+    wrt: Any,
+    tangents: Any,
+    unused: Unused = "error",
+    simplify: bool = True,
+) -> Any:
+    """The tangents of the tree `y` that follow from those of the tree `wrt`.
+
+    ``J v`` of the Jacobian J of y: the derivative of y along `tangents`, which have the
+    structure and the types of `wrt`; a number stands for a tensor filled with it. The
+    result has the structure and the types of `y`, zeros for a y that depends on nothing
+    of `wrt`. A tensor of `wrt` that no y depends on is a GraphError, or has no effect
+    with ``unused="zero"``.
+
+    Raises DTypeError for integers and bools.
+
+    >>> import staticgrad as sg
+    >>> x = sg.parameter([1.0, 2.0], name="x")
+    >>> dy = sg.jvp(x * x, x, [1.0, 10.0])
+    >>> sg.compile(dy, target="reference")().tolist()
+    [2.0, 40.0]
+    """
+    ys, structure = flatten(y)
+    leaves, treedef = flatten(wrt)
+    check_arguments("jvp", ys, leaves, unused)
+    given = _given("jvp", "a tangent", leaves, treedef, tangents)
+    if unused == "error":
+        with_unused("jvp", ys, leaves, treedef, reached(ys, leaves), unused)
+    return unflatten(structure, tangents_of(ys, leaves, given, simplify))
 
 
 def substitute(outputs: Any, replaced: Mapping[Tensor, Any]) -> Any:
@@ -118,63 +170,62 @@ def substitute(outputs: Any, replaced: Mapping[Tensor, Any]) -> Any:
     >>> y = sg.substitute(sg.tanh(x), {x: x * 2})
     """
     leaves, treedef = flatten(outputs)
-    new = {old: _replacement(old, as_tensor(now)) for old, now in replaced.items()}
-    return unflatten(treedef, _substituted(leaves, new))
+    new = {
+        old: _fitting("substitute", "a tensor", old, _strong(old, now))
+        for old, now in replaced.items()
+    }
+    return unflatten(treedef, substituted(leaves, new))
 
 
-def _replacement(old: Tensor, now: Tensor) -> Tensor:
-    where = at(here())
-    if now.type.weak:
-        now = named("cast", now, dtype=old.dtype) if now.dtype != old.dtype else now
-    if now.shape != old.shape:
-        text = f"substitute requires the shape of {old.type}, got {now.type}"
-        raise ShapeError(f"{text}; reshape or broadcast it{where}")
-    if now.dtype != old.dtype:
-        text = f"substitute requires the dtype of {old.type}, got {now.type}"
-        raise DTypeError(f"{text}; cast it with .astype{where}")
-    return now
-
-
-def _substituted(
-    outputs: Sequence[Tensor], replaced: Mapping[Tensor, Tensor]
-) -> list[Tensor]:
-    nodes = topological(outputs, replaced)
-    new = rewritten(nodes, lambda node, inputs: None, replaced)
-    return [new.get(t, t) for t in outputs]
+def basis(x: Tensor) -> Tensor:
+    """The unit tensors of the type of `x`, one per element, along a new first axis."""
+    count: Dim = product(x.shape)
+    return reshaped(eye(count, dtype=x.dtype), (count, *x.shape))
 
 
 # ---- arguments -----------------------------------------------------------------------
 
 
-def _check_arguments(y: Any, wrt: Sequence[Any], unused: str) -> None:
+def check_arguments(
+    name: str, ys: Sequence[Any], wrt: Sequence[Any], unused: str
+) -> None:
+    """Refuses what is no float Tensor, on behalf of the function `name`."""
     where = at(here())
     if unused not in ("error", "zero"):
         raise GraphError(
-            f"grad requires unused to be 'error' or 'zero', got {unused!r}{where}"
+            f"{name} requires unused to be 'error' or 'zero', got {unused!r}{where}"
         )
+    for y in ys:
+        _check_result(name, y, where)
+    for x in wrt:
+        _check_wrt(name, x, where)
+
+
+def _check_result(name: str, y: Any, where: str) -> None:
     if callable(y) and not isinstance(y, Tensor):
-        name = getattr(y, "__name__", "f")
-        name = "f" if name == "<lambda>" else name
+        own = getattr(y, "__name__", "f")
+        own = "f" if own == "<lambda>" else own
+        more = ", v" if name in ("jvp", "vjp") else ""
         raise GraphError(
-            f"grad requires the Tensor to differentiate, got a function; write "
-            f"lambda x: sg.grad({name}(x), x) for its derivative{where}"
+            f"{name} requires the Tensor to differentiate, got a function; write "
+            f"lambda x{more}: sg.{name}({own}(x), x{more}) for its derivative{where}"
         )
     if not isinstance(y, Tensor):
-        raise GraphError(f"grad requires a Tensor y, got {type(y).__name__}{where}")
+        raise GraphError(f"{name} requires a Tensor y, got {type(y).__name__}{where}")
     if not is_float(y.dtype):
         raise DTypeError(
-            f"grad requires a float y, got {y.type}; cast it with .astype{where}"
+            f"{name} requires a float y, got {y.type}; cast it with .astype{where}"
         )
-    for x in wrt:
-        _check_wrt(x, where)
 
 
-def _check_wrt(x: Any, where: str) -> None:
+def _check_wrt(name: str, x: Any, where: str) -> None:
     if not isinstance(x, Tensor):
-        raise GraphError(f"grad requires Tensors in wrt, got {type(x).__name__}{where}")
+        raise GraphError(
+            f"{name} requires Tensors in wrt, got {type(x).__name__}{where}"
+        )
     if not is_float(x.dtype):
         raise DTypeError(
-            f"grad requires float tensors in wrt, got {describe(x)}; differentiate "
+            f"{name} requires float tensors in wrt, got {describe(x)}; differentiate "
             f"with respect to a float tensor{where}"
         )
 
@@ -187,18 +238,56 @@ def _seed(y: Tensor, cotangent: Any) -> Tensor:
         )
     if cotangent is None:
         return frozen(y.dtype.type(1))
-    g = as_tensor(cotangent)
-    if g.type.weak:
-        g = named("cast", g, dtype=y.dtype) if g.dtype != y.dtype else g
-        return broadcasted(g, y.shape)
-    if g.shape != y.shape:
+    return _typed("grad", "a cotangent", y, cotangent)
+
+
+def _scalar(y: Tensor, cotangent: Any) -> Tensor:
+    """``sum(y * cotangent)``."""
+    if cotangent is None:
+        _seed(y, None)
+        return y
+    weighted = named("multiply", y, _typed("grad", "a cotangent", y, cotangent))
+    return named("reduce_sum", weighted, axes=tuple(range(y.ndim)))
+
+
+def _given(
+    name: str, what: str, like: Sequence[Tensor], treedef: TreeDef, tree: Any
+) -> list[Tensor]:
+    """The leaves of `tree`, which has the structure `treedef` and types as `like`."""
+    leaves = flatten_as(treedef, tree)
+    return [_typed(name, what, t, g) for t, g in zip(like, leaves, strict=True)]
+
+
+def _typed(name: str, what: str, like: Tensor, value: Any) -> Tensor:
+    """`value` as a tensor of the type of `like`; a number fills one."""
+    g = _strong(like, value)
+    if not isinstance(value, Tensor) and g.shape == ():
+        g = broadcasted(g, like.shape)
+    return _fitting(name, what, like, g)
+
+
+def _strong(like: Tensor, value: Any) -> Tensor:
+    """`value` as a tensor; numbers and lists of them take the dtype of `like`."""
+    if isinstance(value, list | tuple):
+        leaves, _ = flatten(value)
+        if all(isinstance(leaf, bool | int | float) for leaf in leaves):
+            return frozen(np.asarray(value, like.dtype))
+    g = as_tensor(value)
+    if g.type.weak and g.dtype != like.dtype:
+        return named("cast", g, dtype=like.dtype)
+    return g
+
+
+def _fitting(name: str, what: str, like: Tensor, g: Tensor) -> Tensor:
+    """`g`, whose type has to be that of `like`."""
+    if g.shape != like.shape:
         raise ShapeError(
-            f"grad requires a cotangent of the shape of {y.type}, got {g.type}; "
+            f"{name} requires {what} of the shape of {like.type}, got {g.type}; "
             f"reshape or broadcast it{at(here())}"
         )
-    if g.dtype != y.dtype:
+    if g.dtype != like.dtype:
         raise DTypeError(
-            f"grad requires a cotangent of the dtype of {y.type}, got {g.type}; cast "
+            f"{name} requires {what} of the dtype of {like.type}, got {g.type}; cast "
             f"it with .astype{at(here())}"
         )
     return g
@@ -212,20 +301,21 @@ def describe(x: Tensor) -> str:
     return f"{name} {x.type}{at(x.source)}"
 
 
-# ---- one gradient per mode -----------------------------------------------------------
+# ---- reverse mode, one gradient per mode ---------------------------------------------
 
 
-def _gradients(
-    y: Tensor, wrt: Sequence[Tensor], seed: Tensor, simplify: bool
+def gradients(
+    ys: Sequence[Tensor], wrt: Sequence[Tensor], seeds: Sequence[Tensor], simplify: bool
 ) -> Gradients:
-    nodes = topological([y])
+    """The cotangents of those of `wrt` that `ys`, whose own are `seeds`, depend on."""
+    nodes = topological(ys)
     if not any(isinstance(node.op.code, Mode) for node in nodes):
-        return _one_mode(nodes, y, wrt, seed, None, simplify)
-    train = _one_mode(nodes, y, wrt, seed, 0, simplify)
-    evaluated = _one_mode(nodes, y, wrt, seed, 1, simplify)
+        return _one_mode(nodes, ys, wrt, seeds, None, simplify)
+    train = _one_mode(nodes, ys, wrt, seeds, 0, simplify)
+    evaluated = _one_mode(nodes, ys, wrt, seeds, 1, simplify)
     both = [x for x in dict.fromkeys(wrt) if x in train or x in evaluated]
     with deriving() as derive_from:
-        derive_from(y.node)
+        derive_from(ys[0].node)
         return {x: _by_mode(x, train.get(x), evaluated.get(x)) for x in both}
 
 
@@ -238,173 +328,97 @@ def _by_mode(x: Tensor, train: Tensor | None, evaluated: Tensor | None) -> Tenso
 
 def _one_mode(
     nodes: Sequence[Node],
-    y: Tensor,
+    ys: Sequence[Tensor],
     wrt: Sequence[Tensor],
-    seed: Tensor,
+    seeds: Sequence[Tensor],
     side: int | None,
     simplify: bool,
 ) -> Gradients:
     """The gradients where by_mode is its input number `side`."""
-    plain = rewritten(nodes, _forward_rule(side, simplify))
-    if not plain:
-        return _reverse(nodes, y, set(wrt), seed)
-    new = rewritten(nodes, _forward_rule(side, simplify), finish=_kept(set(wrt)))
-    wanted = {x: new[x] for x in wrt if x in new}  # all that y uses: KEEP is new
-    end = new.get(y, y)
-    found = _reverse(topological([end]), end, set(wanted.values()), seed)
-    back = {now: old for old, now in new.items()}
-    used = [x for x in wanted if wanted[x] in found]
-    results = _substituted([found[wanted[x]] for x in used], back)
+    ready = prepared(nodes, ys, wrt, side, simplify)
+    wanted = set(ready.wanted.values())
+    found = pulled_back(ready.nodes, _summed(ready.ends, seeds), wanted)
+    used = [x for x in ready.wanted if ready.wanted[x] in found]
+    results = ready.restored([found[ready.wanted[x]] for x in used])
     return dict(zip(used, results, strict=True))
 
 
-def _forward_rule(side: int | None, simplify: bool) -> Rule:
-    """by_mode resolved, stable forms; each result a tensor that was not there before.
-
-    A rule that gives an older tensor (``x * 1 = x``) is left to the compiler: two
-    tensors of the user would become one, and their gradients too.
-    """
-    made_before: set[Tensor] = set()
-
-    def rule(node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        made_before.update(inputs)
-        if isinstance(node.op.code, Mode) and side is not None:
-            return (apply(KEEP, inputs[side]),)
-        found = _stable(node) if simplify and len(node.outputs) == 1 else None
-        if found is None or found in made_before:
-            return node.outputs
-        return (found,)
-
-    return rule
+def _summed(tensors: Sequence[Tensor], seeds: Sequence[Tensor]) -> Gradients:
+    """The seed of each tensor; those of one that is there twice are added."""
+    result: Gradients = {}
+    for tensor, seed in zip(tensors, seeds, strict=True):
+        known = result.get(tensor)
+        result[tensor] = seed if known is None else named("add", known, seed)
+    return result
 
 
-def _stable(node: Node) -> Tensor | None:
-    for rule in (_STABILISE, _SIMPLIFY):
-        found = chase(rule, node)
-        if found is not None:
-            return found
-    return None
+# ---- forward mode --------------------------------------------------------------------
 
 
-def _kept(wanted: set[Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    """For ``rewritten``: what replaces a tensor of `wanted` is hidden behind KEEP."""
-    return lambda old, now: apply(KEEP, now) if old in wanted else now
+def tangents_of(
+    ys: Sequence[Tensor], wrt: Sequence[Tensor], seeds: Sequence[Tensor], simplify: bool
+) -> list[Tensor]:
+    """The tangents of `ys` that follow from `seeds`, those of `wrt`."""
+    nodes = topological(ys)
+    ready = prepared(nodes, ys, wrt, None, simplify)
+    used = [k for k, x in enumerate(wrt) if x in ready.wanted]
+    given = _summed([ready.wanted[wrt[k]] for k in used], [seeds[k] for k in used])
+    found = pushed_forward(ready.nodes, given)
+    some = [k for k, end in enumerate(ready.ends) if end in found]
+    results = ready.restored([found[ready.ends[k]] for k in some])
+    tangents = dict(zip(some, results, strict=True))
+    return [tangents[k] if k in tangents else zeros(y) for k, y in enumerate(ys)]
 
 
-# ---- reverse mode --------------------------------------------------------------------
+def _gradients_forward(y: Tensor, wrt: Sequence[Tensor], simplify: bool) -> Gradients:
+    """Each gradient from the tangents of all unit tensors at once."""
+    used = reached([y], wrt)
+
+    def gradient(x: Tensor) -> Tensor:
+        slopes = vmap(lambda v: tangents_of([y], [x], [v], simplify)[0])(basis(x))
+        return reshaped(slopes, x.shape)
+
+    return {x: gradient(x) for x in used}
 
 
-def _reverse(
-    nodes: Sequence[Node], y: Tensor, wanted: set[Tensor], seed: Tensor
-) -> Gradients:
-    """The gradients of `y` with respect to those of `wanted` that it depends on."""
-    active = _active(nodes, wanted)
-    pending: dict[Tensor, list[Tensor]] = {y: [seed]}
-    found: Gradients = {}
-    with deriving() as derive_from:
-        for node in reversed(nodes):
-            if not any(t in pending and t in active for t in node.outputs):
-                continue
-            derive_from(node)
-            totals = [_total(pending.pop(t, [])) for t in node.outputs]
-            for tensor, total in zip(node.outputs, totals, strict=True):
-                if total is not None and tensor in wanted:
-                    found[tensor] = total
-            for x, g in _cotangents(node, totals, active):
-                pending.setdefault(x, []).append(g)
-    return found
-
-
-def _active(nodes: Sequence[Node], wanted: set[Tensor]) -> set[Tensor]:
-    """The tensors whose derivative with respect to one of `wanted` may not be zero."""
-    active: set[Tensor] = set()
-    for node in nodes:
-        passes = node.op.vjp is not None and any(t in active for t in node.inputs)
-        for tensor in node.outputs:
-            if tensor in wanted or (passes and is_float(tensor.dtype)):
-                active.add(tensor)
-    return active
-
-
-def _total(parts: Sequence[Tensor]) -> Tensor | None:
-    if not parts:
-        return None
-    total = parts[0]
-    for part in parts[1:]:
-        total = named("add", total, part)
-    return total
-
-
-def _cotangents(
-    node: Node, totals: Sequence[Tensor | None], active: set[Tensor]
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """The cotangents of the node's active inputs, each of its input's type."""
-    if node.op.vjp is None or not any(t in active for t in node.inputs):
-        return
-    single = len(node.outputs) == 1
-    g: Any = totals[0] if single else tuple(totals)
-    y: Any = node.outputs[0] if single else node.outputs
-    results = node.op.vjp(g, y, *node.inputs, **node.attrs)
-    if len(results) != len(node.inputs):
-        raise CompilerBug(
-            f"the vjp of {node.op.name} requires {len(node.inputs)} results, got "
-            f"{len(results)}{at(node.source)}"
-        )
-    for x, result in zip(node.inputs, results, strict=True):
-        if result is not None and x in active:
-            yield x, _fitted(node, x, result)
-
-
-def _fitted(node: Node, x: Tensor, g: Tensor) -> Tensor:
-    """`g`, summed to the shape of `x` where the op broadcasts; its type checked."""
-    shape = node.outputs[0].shape
-    if isinstance(node.op.code, Elementwise) and (g.shape, x.shape) != (shape, shape):
-        g = unbroadcast(broadcasted(g, shape), x.shape)
-    if (g.shape, g.dtype) != (x.shape, x.dtype):
-        raise CompilerBug(
-            f"the vjp of {node.op.name} requires a cotangent of {x.type}, got {g.type}"
-            f"{at(node.source)}"
-        )
-    return g
-
-
-def unbroadcast(g: Tensor, shape: Shape) -> Tensor:
-    """`g` summed over the axes along which `shape` was broadcast to that of `g`."""
-    added = g.ndim - len(shape)
-    pairs = zip(g.shape[added:], shape, strict=True)
-    grown = [added + axis for axis, (n, m) in enumerate(pairs) if n != m]
-    axes = (*range(added), *grown)
-    if axes:
-        g = named("reduce_sum", g, axes=axes)
-    return reshaped(g, shape)
-
-
-def zeros(x: Tensor) -> Tensor:
-    """Zeros of the type of `x`."""
-    return broadcasted(frozen(x.dtype.type(0)), x.shape)
+def reached(ys: Sequence[Tensor], wrt: Sequence[Tensor]) -> Gradients:
+    """Those of `wrt` that some y depends on, as keys."""
+    needed = set(ys)
+    for node in reversed(topological(ys)):
+        passes = any(t in needed and is_float(t.dtype) for t in node.outputs)
+        if passes and node.op.vjp is not None:
+            needed.update(node.inputs)
+    return {x: x for x in wrt if x in needed}
 
 
 # ---- tensors without a gradient ------------------------------------------------------
 
 
-def _or_unused(
-    y: Tensor, x: Tensor, found: Gradients, path: str, unused: Unused
-) -> Tensor:
-    if x in found:
-        return found[x]
-    if unused == "zero":
-        return zeros(x)
-    raise GraphError(
-        f"grad requires y to depend on wrt, got {path}, {describe(x)}, "
-        f"{_why_unused(y, x)}; leave it out or pass unused='zero'{at(here())}"
-    )
+def with_unused(
+    name: str,
+    ys: Sequence[Tensor],
+    wrt: Sequence[Tensor],
+    treedef: TreeDef,
+    found: Gradients,
+    unused: Unused,
+) -> Any:
+    """What was `found` in the structure of wrt; what was not is zero or an error."""
+    results = []
+    for x, path in zip(wrt, treedef.paths, strict=True):
+        if x not in found and unused == "error":
+            raise GraphError(
+                f"{name} requires y to depend on wrt, got wrt{path}, {describe(x)}, "
+                f"{_why_unused(ys, x)}; leave it out or pass unused='zero'{at(here())}"
+            )
+        results.append(found[x] if x in found else zeros(x))
+    return unflatten(treedef, results)
 
 
-def _why_unused(y: Tensor, x: Tensor) -> str:
-    nodes = topological([y])
+def _why_unused(ys: Sequence[Tensor], x: Tensor) -> str:
+    nodes = topological(ys)
     if not any(t is x for node in nodes for t in node.outputs):
         return "which y does not use"
-    active = _active(nodes, {x})
+    active = active_tensors(nodes, {x})
     for node in nodes:
         reads = any(t in active for t in node.inputs)
         if reads and not any(t in active for t in node.outputs):

@@ -6,22 +6,27 @@ given sizes. Every stage's result is verified.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
 from staticgrad.compiler.backends.cpu import CpuTarget
+from staticgrad.compiler.backends.reference import needed
 from staticgrad.compiler.backends.reference_target import ReferenceTarget
 from staticgrad.compiler.executable import Executable, Target
 from staticgrad.compiler.kernels import Site
 from staticgrad.compiler.lower import lower
 from staticgrad.compiler.pipeline import optimise
 from staticgrad.compiler.plan import Plan
+from staticgrad.compiler.requirements import require, requiring
+from staticgrad.compiler.trace import traced
 from staticgrad.compiler.verify import verify_plan, verify_schedule
 from staticgrad.errors import GraphError
 from staticgrad.ir.graph import Graph, Update, homes, topological
 from staticgrad.ir.node import Input, Stored, Tensor
+from staticgrad.ir.size import symbols
 from staticgrad.ir.source import at, here
+from staticgrad.ir.verify import node_symbols
 from staticgrad.ops.random import key_words
 from staticgrad.trees import flatten, unflatten
 
@@ -73,14 +78,18 @@ def compile(
         _seed(roots, pairs, seed)
     extra = [t for t in finite if not _holds(tensors, t)]
     graph = Graph.closed(used, (*tensors, *extra), pairs)
+    _check_symbols(graph)
     checked = [_position(graph.outputs, t) for t in finite]
+    demanding = partial(require, requiring(needed(graph.roots, mode)))
     runner: Target
     if target == "reference":
-        runner = ReferenceTarget(graph, mode, checked)
+        runner = ReferenceTarget(graph, mode, checked, demanding)
     else:
-        runner = _native(graph, mode, checked, verify, poison)
-    result = partial(unflatten, treedef)
-    return Executable(runner, used, result, len(tensors), sizes)
+        runner = _native(graph, mode, checked, verify, poison, demanding)
+    return Executable(
+        runner, used, partial(unflatten, treedef), len(tensors), sizes,
+        trace=partial(traced, graph, mode, checked),
+    )  # fmt: skip
 
 
 def _holds(tensors: Sequence[Tensor], tensor: Tensor) -> bool:
@@ -92,8 +101,9 @@ def _position(tensors: Sequence[Tensor], tensor: Tensor) -> int:
 
 
 def _native(
-    graph: Graph, mode: Mode, checked: Sequence[int], verify: bool, poison: bool
-) -> CpuTarget:
+    graph: Graph, mode: Mode, checked: Sequence[int], verify: bool, poison: bool,
+    demanding: Callable[[Mapping[str, int]], None],
+) -> CpuTarget:  # fmt: skip
     optimised = optimise(graph, mode)
     changing = [(leaf, new) for leaf, new in optimised.updates if new is not leaf]
     final = Graph.closed(optimised.inputs, optimised.outputs, changing)
@@ -103,7 +113,7 @@ def _native(
     named = [graph.outputs[n] for n in checked]
     sites = [Site(t.op.name, t.source, t.scope) for t in named]
     check = verify_plan if verify else _unverified
-    return CpuTarget(schedule, check, poison, sites)
+    return CpuTarget(schedule, check, poison, sites, demanding)
 
 
 def _unverified(plan: Plan) -> None:
@@ -196,6 +206,18 @@ def _inputs(
             )
         names.add(leaf.name)
     return used
+
+
+def _check_symbols(graph: Graph) -> None:
+    known = symbols(tuple(dim for leaf in graph.inputs for dim in leaf.shape))
+    for node in graph.nodes:
+        unknown = sorted(node_symbols(node) - known)
+        if unknown:
+            raise GraphError(
+                f"compile requires sizes that inputs tell, got {unknown[0]!r} in "
+                f"{node.op.name} {node.types[0]}; give inputs=[...] with one of that "
+                f"size{at(node.source)}"
+            )
 
 
 def _listed(inputs: Sequence[Input]) -> tuple[Input, ...]:

@@ -24,6 +24,7 @@ from staticgrad.compiler.arguments import bind_sizes
 from staticgrad.compiler.assembler import Assembler, Cell, Label, Program
 from staticgrad.compiler.executable import Executable
 from staticgrad.compiler.frame import Frame
+from staticgrad.compiler.vm import STATUS_CODE
 from staticgrad.data import Column, Dataset
 from staticgrad.run import Run
 
@@ -47,6 +48,7 @@ class Batch:
 class Feed:
     """A dataset cut into batches: full ones while they last, then the tail."""
 
+    executable: Executable
     data: Dataset
     full: Batch | None
     tail: Batch | None
@@ -55,6 +57,13 @@ class Feed:
     def batches(self) -> tuple[Batch, ...]:
         """The full batch and the tail, as far as they exist."""
         return tuple(b for b in (self.full, self.tail) if b is not None)
+
+    def failure(self) -> Exception | None:
+        """What a batch's frame has reported, if one has."""
+        failed = [b.frame for b in self.batches if b.frame.status[STATUS_CODE]]
+        if not failed:
+            return None
+        return self.executable.traced(failed[0].error(), failed[0].inputs)
 
     @property
     def full_samples(self) -> int:
@@ -68,6 +77,7 @@ def feed(executable: Executable, data: Dataset, batch_size: int) -> Feed:
     """`data` cut into batches for `executable`: plans sizes, compiles nothing."""
     tail = data.samples % batch_size
     return Feed(
+        executable,
         data,
         _batch(executable, data, batch_size) if data.samples >= batch_size else None,
         _batch(executable, data, tail) if tail else None,

@@ -50,6 +50,11 @@ def objective(
             "Trainer requires check_finite 'loss', 'gradients' or None, got "
             f"{check_finite!r}{at(here())}"
         )
+    if not isinstance(optimizer, Optimizer):
+        raise GraphError(
+            "Trainer requires an optimizer such as sg.optim.Adam(1e-3), got "
+            f"{optimizer!r}{at(here())}"
+        )
     wrt = _trainable(loss) if parameters is None else flatten(parameters)[0]
     grads = grad(loss, wrt, simplify=simplify)
     graphs = homes(scalars.values())

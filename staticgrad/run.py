@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from staticgrad.compiler.assembler import Cell
 from staticgrad.errors import GraphError
+from staticgrad.ir.source import at, here
 
 Array = npt.NDArray[Any]
 History: TypeAlias = dict[str, npt.NDArray[np.float64]]
@@ -147,7 +148,7 @@ def require_equal(stored: Settings, wanted: Settings) -> None:
         raise GraphError(
             f"fit(resume=True) requires the arguments of the run that was stopped, got "
             f"{name} {new[name]!r}, not {old[name]!r}; repeat the call, or leave "
-            "resume out"
+            f"resume out{at(here())}"
         )
 
 

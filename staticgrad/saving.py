@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
 from staticgrad.errors import GraphError
+from staticgrad.ir.source import at, here
 
 KEY = "staticgrad"
 
@@ -44,12 +45,13 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any]], Any
     except SafetensorError as error:
         raise GraphError(
             f"load requires a safetensors file, got {path} ({error}); "
-            "save it again with trainer.save"
+            f"save it again with trainer.save{at(here())}"
         ) from error
     if KEY not in metadata:
         raise GraphError(
             f"load requires a file that trainer.save wrote, got {path}; for other "
             "files read them with safetensors and assign to parameter.value"
+            f"{at(here())}"
         )
     return arrays, json.loads(metadata[KEY])
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 
 from staticgrad import checkpoint, loop, saving, stepwise
@@ -21,12 +22,13 @@ from staticgrad.callbacks import Callback, advance, listed
 from staticgrad.compiler.assembler import Cell
 from staticgrad.compiler.executable import Executable, Memory
 from staticgrad.compiler.plan import Plan
-from staticgrad.compiler.vm import FINISHED, STATUS_CODE, STOPPED
+from staticgrad.compiler.vm import FINISHED, STOPPED
 from staticgrad.data import BatchAxis, Dataset, dataset
 from staticgrad.errors import GraphError
 from staticgrad.function import compile as compile_graph
 from staticgrad.interrupt import run_interruptibly
 from staticgrad.ir.node import Tensor
+from staticgrad.ir.source import at, here
 from staticgrad.objective import CheckFinite, objective
 from staticgrad.optim import Optimizer
 from staticgrad.run import FOREVER, History, Record, Run, Settings, evaluation
@@ -130,9 +132,15 @@ class Trainer:
         batch_size: int | None = None,
         batch_axis: BatchAxis = None,
     ) -> dict[str, float]:
-        """Loss and metrics over `data` in eval mode, means weighted by samples."""
-        ready = dataset(self._objective.inputs, data, batch_axis)
+        """Loss and metrics over `data` in eval mode, means weighted by samples.
+
+        Of no samples they are what NumPy gives: NaN for a mean.
+        """
+        ready = dataset(self._objective.inputs, data, batch_axis, may_be_empty=True)
         size = ready.batch_size(batch_size)
+        if not ready.samples:
+            scores = self._score(**ready.batch(np.arange(0)))
+            return {name: float(value) for name, value in scores.items()}
         run = Run(evaluation(self._names, ready.samples, size))
         if self.target == "reference":
             _finish(lambda stop: stepwise.score(run, self._score, ready, stop))
@@ -207,9 +215,15 @@ class Trainer:
     ) -> Settings:  # fmt: skip
         for name, number in (("epochs", epochs), ("steps", steps)):
             if number is not None and number < 0:
-                raise GraphError(f"fit requires {name} >= 0, got {number}")
+                raise GraphError(
+                    f"fit requires {name} >= 0, got {number}; "
+                    f"pass how many to train for{at(here())}"
+                )
         if record not in ("epoch", "step"):
-            raise GraphError(f"fit requires record 'epoch' or 'step', got {record!r}")
+            raise GraphError(
+                f"fit requires record 'epoch' or 'step', got {record!r}; "
+                f"leave it out for a value per epoch{at(here())}"
+            )
         size = data.batch_size(batch_size)
         per_epoch = -(-data.samples // size)
         if epochs is None:
@@ -274,6 +288,5 @@ def _require_success(code: int, run: Run, feeds: Sequence[loop.Feed]) -> None:
     """Raise what `code` stands for, with the step at which it happened."""
     if code == FINISHED:
         return
-    frames = [batch.frame for feed in feeds for batch in feed.batches]
-    failed = next(frame for frame in frames if frame.status[STATUS_CODE])
-    raise run.located(failed.error())
+    failures = (feed.failure() for feed in feeds)
+    raise run.located(next(error for error in failures if error is not None))

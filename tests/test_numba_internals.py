@@ -121,3 +121,28 @@ def test_a_fork_waits_for_the_compiler():
     command = [sys.executable, "-W", "ignore", "-c", program]
     if hasattr(os, "fork"):
         subprocess.run(command, check=True, timeout=60)
+
+
+def test_a_fork_waits_for_llvm():
+    program = (
+        "import os, threading, time\n"
+        "from llvmlite.binding import ffi\n"
+        "from staticgrad.compiler.numba_internals import hold_compiler_over_fork\n"
+        "hold_compiler_over_fork()\n"
+        "def call_llvm_for_a_while():\n"
+        "    with ffi.lib._lock:\n"
+        "        started.set()\n"
+        "        time.sleep(0.2)\n"
+        "started = threading.Event()\n"
+        "thread = threading.Thread(target=call_llvm_for_a_while)\n"
+        "thread.start(); started.wait()\n"
+        "child = os.fork()\n"
+        "with ffi.lib._lock:\n"
+        "    pass\n"
+        "if child == 0:\n"
+        "    os._exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    if hasattr(os, "fork"):
+        subprocess.run(command, check=True, timeout=60)

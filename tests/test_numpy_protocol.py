@@ -208,12 +208,12 @@ def test_hash_and_identity_survive():
 
 
 UNSUPPORTED = [
-    (lambda x: np.arctan2(x, x), "np.arctan2 requires NumPy arrays, got a Tensor; "
+    (lambda x: np.nextafter(x, x), "np.nextafter requires NumPy arrays, got a Tensor; "
      "staticgrad has no equivalent"),
     (lambda x: np.linalg.svd(x), "np.linalg.svd requires NumPy arrays, got a Tensor"),
     (lambda x: np.linalg.norm(x), "use sg.sqrt(sg.sum(x * x))"),
-    (lambda x: np.fabs(x), "use sg.absolute"),
-    (lambda x: np.append(x, x), "use sg.concatenate"),
+    (lambda x: np.unique(x), "use sg.bincount"),
+    (lambda x: np.nonzero(x), "use sg.where"),
     (lambda x: np.median(x), "staticgrad has no equivalent"),
     (lambda x: np.add.accumulate(x), "np.add.accumulate requires NumPy arrays"),
     (lambda x: np.add.at(x, 0, 1), "np.add.at requires NumPy arrays"),
@@ -234,3 +234,20 @@ def test_what_is_not_supported_says_so(call, match):
 def test_every_suggestion_exists():
     for name in protocol.OTHER_NAMES.values():
         assert hasattr(sg, name.split("(")[0]), name
+
+
+ELSEWHERE = [
+    ("backward", "sg.grad(y, wrt)"),
+    ("detach", "use sg.stop_gradient"),
+    ("numpy", "sg.compile(y)()"),
+    ("exp", "use sg.exp(x)"),
+]
+
+
+@pytest.mark.parametrize(("name", "advice"), ELSEWHERE)
+def test_attributes_of_other_libraries_lead_to_ours(name, advice):
+    x = sg.input("x", (2, 3))
+    with pytest.raises(AttributeError, match=re.escape(advice)) as caught:
+        getattr(x, name)
+    assert "  at test_numpy_protocol.py:" in str(caught.value)
+    assert not hasattr(x, "nothing_of_this_name")

@@ -19,11 +19,10 @@ TARGETS = ("reference", "cpu")
 def node_of(op, sample, leaves):
     """The op's outputs on `leaves`; an index is checked first, as it has to be."""
     inputs = list(leaves)
-    if isinstance(op.code, Gather):
-        inputs[1] = checked(leaves[1], leaves[0].shape[sample.attrs["axis"]])
-    if isinstance(op.code, Scatter):
-        extent = sample.attrs["shape"][sample.attrs["axis"]]
-        inputs[0] = checked(leaves[0], extent)
+    if isinstance(op.code, Gather | Scatter):
+        extent = leaves[0].shape[sample.attrs["axis"]]
+        extent -= sample.attrs.get("window", 1) - 1
+        inputs[1] = checked(leaves[1], extent)
     return apply_multi(op, *inputs, **sample.attrs)
 
 

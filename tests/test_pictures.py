@@ -386,3 +386,11 @@ def test_memory_of_an_executable_renders_itself(tmp_path):
     svg = f.memory.render(tmp_path / "memory.svg").read_text(encoding="utf-8")
     assert sum(" at " in (t or "") for t in tooltips(svg)) == len(f.memory.buffers)
     assert f.memory._repr_svg_() == svg
+
+
+def test_another_format_is_refused(tmp_path):
+    with pytest.raises(
+        sg.GraphError, match=r"ends in \.svg, got 'y\.png'.*test_pictures"
+    ):
+        sg.render(sg.input("x", (3,)), tmp_path / "y.png")
+    assert not (tmp_path / "y.png").exists()

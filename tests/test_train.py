@@ -418,6 +418,8 @@ def test_what_a_trainer_requires():
         sg.Trainer(sg.mean(x), optimizer=opt)
     with pytest.raises(sg.GraphError, match="unused"):
         sg.Trainer(loss, optimizer=opt, parameters=[unused])
+    with pytest.raises(sg.GraphError, match="optimizer such as .*'adam'"):
+        sg.Trainer(loss, optimizer="adam")
     with pytest.raises(sg.GraphError, match="check_finite"):
         sg.Trainer(loss, optimizer=opt, check_finite="all")
 

@@ -6,7 +6,6 @@ a pool of frames, one per concurrent call; both are kept for the sizes used last
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,11 +16,14 @@ import numpy.typing as npt
 
 from staticgrad.compiler import memory, vm
 from staticgrad.compiler.assembler import Assembler, Program
+from staticgrad.compiler.entry import Entry
 from staticgrad.compiler.frame import Frame
 from staticgrad.compiler.instructions import Sized, size
 from staticgrad.compiler.kernels import Site
+from staticgrad.compiler.locks import fork_safe_lock
 from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.program import Code, compile_schedule
+from staticgrad.compiler.requirements import accept
 from staticgrad.compiler.schedule import Schedule
 from staticgrad.ir.size import evaluate
 
@@ -33,26 +35,26 @@ MOST_IDLE = 16  # frames kept per set of sizes
 
 @dataclass(slots=True)
 class Pool:
-    """A program for some sizes and its idle frames.
+    """A program for some sizes and its idle entries.
 
     `results` are shape and dtype of each output.
     """
 
     sized: Sized
     results: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
-    idle: deque[Frame] = field(default_factory=deque)
+    idle: deque[Entry] = field(default_factory=deque)
 
-    def take(self) -> Frame:
-        """A frame that no other call uses."""
+    def take(self, inputs: int) -> Entry:
+        """An entry that no other call uses, for so many inputs."""
         try:
             return self.idle.pop()
         except IndexError:
-            return Frame(self.sized)
+            return Entry(Frame(self.sized), inputs)
 
-    def give(self, frame: Frame) -> None:
-        """Put a frame back that `take` gave."""
+    def give(self, entry: Entry) -> None:
+        """Put an entry back that `take` gave."""
         if len(self.idle) < MOST_IDLE:
-            self.idle.append(frame)
+            self.idle.append(entry)
 
 
 class CpuTarget:
@@ -66,33 +68,28 @@ class CpuTarget:
         verify: Callable[[Plan], None],
         poison: bool = False,
         checked: Sequence[Site] = (),
+        require: Callable[[Mapping[str, int]], None] = accept,
     ) -> None:
-        vm.load()
+        self.machine = vm.load()
         self.code: Code = compile_schedule(schedule, checked)
         self.planned: deque[Plan] = deque(maxlen=MOST_SIZES)
         self._verify = verify
+        self._require = require
         self._poison = poison
         self._pools: OrderedDict[tuple[tuple[str, int], ...], Pool] = OrderedDict()
-        self._planning = threading.Lock()
-        self._writing = threading.Lock()
-        self._writes = any(
+        self._planning = fork_safe_lock()
+        writes = any(
             schedule.buffers[operand.buffer].kind == "stored"
             for kernel in schedule.kernels
             for operand in kernel.operands
             if operand.mode != "read"
         )
+        self.writing = fork_safe_lock() if writes else None
 
-    def call(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
-        """Fresh outputs for `arrays`, which are of the inputs' dtypes, in C order."""
-        pool = self.pool(sizes)
-        outputs = [np.empty(shape, dtype) for shape, dtype in pool.results]
-        frame = pool.take()
-        try:
-            connect(frame, arrays, outputs)
-            self.run(frame, frame.pc)
-        finally:
-            pool.give(frame)
-        return outputs
+    def route(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> Route:
+        """The way of arrays with the shapes of `arrays`, which give `sizes`."""
+        kinds = tuple((array.dtype, array.shape) for array in arrays)
+        return Route(self, self.pool(sizes), kinds)
 
     def bind(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> BoundFrame:
         """A frame whose arguments and outputs stay where they are."""
@@ -100,12 +97,12 @@ class CpuTarget:
 
     def run(self, frame: Frame, pc: int) -> None:
         """Run a connected frame, or a program over it; raises what kernels report."""
-        if self._writes:
-            # One step at a time: two that interleaved would both lose updates.
-            with self._writing:
-                code = vm.run(pc, frame.stop_address)
+        if self.writing is None:
+            code = self.machine(pc, frame.stop_address)
         else:
-            code = vm.run(pc, frame.stop_address)
+            # One step at a time: two that interleaved would both lose updates.
+            with self.writing:
+                code = self.machine(pc, frame.stop_address)
         if code > vm.FINISHED:
             raise frame.error()
 
@@ -129,6 +126,7 @@ class CpuTarget:
         return pool
 
     def _planned(self, sizes: Mapping[str, int]) -> Pool:
+        self._require(sizes)
         schedule = self.code.schedule
         plan = memory.plan(schedule, sizes)
         self._verify(plan)
@@ -140,28 +138,83 @@ class CpuTarget:
         return Pool(size(self.code, plan, self._poison), results)
 
 
+class Route:
+    """Calls with arrays of the same shapes as before: nothing is looked up anew."""
+
+    __slots__ = ("_kinds", "_pool", "_target")
+
+    def __init__(
+        self,
+        target: CpuTarget,
+        pool: Pool,
+        kinds: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...],
+    ) -> None:
+        self._target = target
+        self._pool = pool
+        self._kinds = kinds
+
+    def fits(self, values: Sequence[Any]) -> bool:
+        """Whether `values` can be read where they are and have these shapes.
+
+        Read-only arrays take the longer way.
+        """
+        if len(values) != len(self._kinds):
+            return False
+        for value, (dtype, shape) in zip(values, self._kinds, strict=True):
+            if type(value) is not np.ndarray or value.dtype is not dtype:
+                return False
+            if value.shape != shape or not value.flags.carray:
+                return False
+        return True
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """Fresh outputs for `arrays`."""
+        pool = self._pool
+        outputs = [np.empty(shape, dtype) for shape, dtype in pool.results]
+        entry = pool.take(len(arrays))
+        try:
+            entry.connect((*arrays, *outputs))
+            self._target.run(entry.frame, entry.pc)
+        finally:
+            pool.give(entry)
+        return outputs
+
+
 class BoundFrame:
     """A frame of its own that reads `arrays` and writes `outputs`, run after run."""
+
+    __slots__ = ("_arrays", "_frame", "_lock", "_machine", "_pc", "_stop", "outputs")
 
     def __init__(
         self, target: CpuTarget, arrays: Sequence[Array], sizes: Mapping[str, int]
     ) -> None:
         pool = target.pool(sizes)
-        self._target = target
         self._arrays = tuple(arrays)
-        self._outputs = [np.empty(shape, dtype) for shape, dtype in pool.results]
+        self.outputs = [np.empty(shape, dtype) for shape, dtype in pool.results]
         self._frame = Frame(pool.sized)
-        self._running = threading.Lock()
-        connect(self._frame, self._arrays, self._outputs)
+        self._frame.connect((*arrays, *self.outputs))
+        self._lock = target.writing or fork_safe_lock()
+        self._machine = target.machine
+        self._pc, self._stop = self._frame.pc, self._frame.stop_address
 
-    def run(self, times: int) -> list[Array]:
-        """The outputs after `times` runs in one native call."""
-        program: Program | Frame = self._frame
-        if times > 1:
-            program = _repeated(self._frame, times)
-        with self._running:
-            self._target.run(self._frame, program.pc)
-        return self._outputs
+    def run(self) -> None:
+        """Write the outputs anew."""
+        lock = self._lock
+        lock.acquire()
+        try:
+            code = self._machine(self._pc, self._stop)
+        finally:
+            lock.release()
+        if code > 0:
+            raise self._frame.error()
+
+    def repeat(self, times: int) -> None:
+        """Run `times` times in one native call."""
+        program = _repeated(self._frame, times)
+        with self._lock:
+            code = self._machine(program.pc, self._stop)
+        if code > vm.FINISHED:
+            raise self._frame.error()
 
 
 def _repeated(frame: Frame, times: int) -> Program:
@@ -172,11 +225,3 @@ def _repeated(frame: Frame, times: int) -> Program:
     assembler.add(done, 1)
     assembler.jump_if_less(done, times, start)
     return assembler.finish()
-
-
-def connect(frame: Frame, arrays: Sequence[Array], outputs: Sequence[Array]) -> None:
-    """Let `frame` read `arrays` and write `outputs`, which have to outlive its run."""
-    for position, array in enumerate(arrays):
-        frame.set_input(position, array.__array_interface__["data"][0])
-    for position, array in enumerate(outputs):
-        frame.set_output(position, array.__array_interface__["data"][0])

@@ -89,11 +89,12 @@ def needed(roots: Sequence[Tensor], mode: ModeName) -> list[Node]:
             continue
         done.add(node)
         stack.append((node, True))
-        stack.extend((t.node, False) for t in reversed(_read(node, mode)))
+        stack.extend((t.node, False) for t in reversed(read(node, mode)))
     return order
 
 
-def _read(node: Node, mode: ModeName) -> tuple[Tensor, ...]:
+def read(node: Node, mode: ModeName) -> tuple[Tensor, ...]:
+    """The inputs that `node` reads in `mode`."""
     if isinstance(node.op.code, Mode):
         return (node.inputs[0 if mode == "train" else 1],)
     return node.inputs
@@ -107,7 +108,7 @@ def _results(
         return {tensor: tensor.storage.array}
     if isinstance(tensor, Constant):
         return {tensor: tensor.value}
-    arrays = [values[t] for t in _read(node, mode)]
+    arrays = [values[t] for t in read(node, mode)]
     if isinstance(node.op.code, Mode):
         return {tensor: arrays[0]}
     results = _apply(node, arrays, sizes, mode)
@@ -147,14 +148,16 @@ def _bound(value: Any, sizes: Mapping[str, int]) -> Any:
 
 def check_index(node: Node, index: Array, extent: int, wrap: bool) -> Array:
     """`index` wrapped to ``0..extent-1`` as int64; IndexOutOfRange if out."""
-    lowest = -extent if wrap else 0
-    bad = (index < lowest) | (index >= extent)
+    lowest = f"-{extent}" if wrap and extent else "0"
+    bad = (index < -extent if wrap else index < 0) | (index >= extent)
     if bad.any():
         position = int(np.argmax(bad))
+        got = f"{index.flat[position]} at position {position}"
+        if not extent:
+            got = f"{index.size} of them for an axis of size 0"
         raise IndexOutOfRange(
-            f"{node.op.name} requires an index in {lowest}..{extent - 1}, got "
-            f"{index.flat[position]} at position {position}; check the data"
-            f"{at(node.source)}"
+            f"{node.op.name} requires {lowest} <= index < {extent}, got {got}; "
+            f"look at the {'' if wrap else 'labels or '}indices{at(node.source)}"
         )
     index = index.astype(INT64)
     return np.where(index < 0, index + extent, index)

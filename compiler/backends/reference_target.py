@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +10,10 @@ import numpy.typing as npt
 
 from staticgrad.compiler.backends import reference
 from staticgrad.compiler.failures import not_finite
+from staticgrad.compiler.locks import fork_safe_lock
+from staticgrad.compiler.requirements import accept
 from staticgrad.ir.graph import Graph
+from staticgrad.ir.size import evaluate
 
 Array = npt.NDArray[Any]
 
@@ -30,14 +32,17 @@ class ReferenceTarget:
         graph: Graph,
         mode: Literal["train", "eval"],
         checked: Sequence[int] = (),
+        require: Callable[[Mapping[str, int]], None] = accept,
     ) -> None:
         self.graph = graph
         self.mode: Literal["train", "eval"] = mode
         self._checked = tuple(checked)
-        self._writing = threading.Lock()
+        self._require = require
+        self._writing = fork_safe_lock()
 
     def call(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
         """Fresh outputs for `arrays`; updates are applied."""
+        self._require(sizes)
         names = [leaf.name for leaf in self.graph.inputs]
         given = dict(zip(names, arrays, strict=True))
         with self._writing:
@@ -67,10 +72,19 @@ class BoundGraph:
         self._target = target
         self._arrays = tuple(arrays)
         self._sizes = sizes
+        shapes = [t.shape for t in target.graph.outputs]
+        self.outputs: list[Array] = [
+            np.empty(tuple(evaluate(dim, sizes) for dim in shape), t.dtype)
+            for shape, t in zip(shapes, target.graph.outputs, strict=True)
+        ]
 
-    def run(self, times: int) -> list[Array]:
-        """The outputs of the last of `times` runs."""
-        outputs: list[Array] = []
+    def run(self) -> None:
+        """Write the outputs anew."""
+        found = self._target.call(self._arrays, self._sizes)
+        for output, value in zip(self.outputs, found, strict=True):
+            np.copyto(output, value)
+
+    def repeat(self, times: int) -> None:
+        """Run `times` times."""
         for _ in range(times):
-            outputs = self._target.call(self._arrays, self._sizes)
-        return outputs
+            self.run()

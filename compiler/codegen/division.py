@@ -54,6 +54,37 @@ def _remainder(b: Any, kind: Any, x: Value, y: Value) -> Value:
     return b.select(zero, ir.Constant(x.type, 0), rest)
 
 
+def _fmod(b: Any, kind: Any, x: Value, y: Value) -> Value:
+    """The rest of truncated division, with the sign of x."""
+    if is_float(kind):
+        return b.frem(x, y)
+    divisor, zero = _safe_divisor(b, kind, x, y)
+    rest = (b.srem if is_signed(kind) else b.urem)(x, divisor)
+    return b.select(zero, ir.Constant(x.type, 0), rest)
+
+
+def _gcd(b: Any, kind: Any, x: Value, y: Value) -> Value:
+    """Euclid's algorithm on the sizes, unsigned: that of the least integer fits."""
+    zero = ir.Constant(x.type, 0)
+    if is_signed(kind):
+        x, y = (b.select(b.icmp_signed("<", v, zero), b.neg(v), v) for v in (x, y))
+    before = b.block
+    loop, step = b.append_basic_block("gcd"), b.append_basic_block("gcd_step")
+    after = b.append_basic_block("gcd_end")
+    b.branch(loop)
+    b.position_at_end(loop)
+    larger, smaller = b.phi(x.type), b.phi(x.type)
+    b.cbranch(b.icmp_unsigned("!=", smaller, zero), step, after)
+    b.position_at_end(step)
+    rest = b.urem(larger, smaller)
+    b.branch(loop)
+    for phi, first, again in ((larger, x, smaller), (smaller, y, rest)):
+        phi.add_incoming(first, before)
+        phi.add_incoming(again, step)
+    b.position_at_end(after)
+    return larger
+
+
 def _below(b: Any, rest: Value, divisor: Value) -> Value:
     """True where truncation rounded up: a rest whose sign is not the divisor's."""
     zero = ir.Constant(rest.type, 0)
@@ -120,5 +151,7 @@ DIVISION: dict[str, Any] = {
     "divide": same(2, _divide),
     "floor_divide": same(2, _floor_divide),
     "remainder": same(2, _remainder),
+    "fmod": same(2, _fmod),
+    "gcd": same(2, _gcd),
     "ipower": same(2, _ipower),
 }

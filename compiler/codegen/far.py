@@ -1,21 +1,22 @@
-"""Loops that use sin and cos: near arguments fast, far ones right.
+"""Loops that use sin, cos or tan: near arguments fast, far ones right.
 
-The fast sin and cos are sound up to a limit (mathlib_trigonometry.py). Testing each
+The fast functions are sound up to a limit (mathlib_trigonometry.py). Testing each
 argument would keep a loop from vectorising, so an innermost loop runs in blocks: first
 a small loop over the block that computes the arguments alone and keeps the largest of
-their bit patterns, an integer maximum, which vectorises; then the body, with sin and
-cos where that maximum is near, and with sin_any and cos_any, which test each argument,
-where it is not.
+their bit patterns, an integer maximum, which vectorises; then the body, with sin, cos
+and tan where that maximum is near, and with sin_any and the like, which test each
+argument, where it is not. Where an argument is known to be near (magnitudes.py),
+nothing is looked at.
 
 Where arguments cannot be computed ahead (they depend on what the loop itself has
-written), and outside of innermost loops, sin_any and cos_any are used throughout.
+written), and outside of innermost loops, sin_any and the like are used throughout.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from staticgrad.compiler.kernels import (
     Accumulate,
@@ -27,12 +28,12 @@ from staticgrad.compiler.kernels import (
     Store,
 )
 
-_CALL = re.compile(r"\b(sin|cos)\(")
-_GUARDED = ("sin", "cos")
+GUARDED = ("sin", "cos", "tan")
+_CALL = re.compile(rf"\b({'|'.join(GUARDED)})\(")
 
 
 def uses_guarded(statement: Statement) -> bool:
-    """True for a Compute whose template calls sin or cos."""
+    """True for a Compute whose template calls sin, cos or tan."""
     return isinstance(statement, Compute) and bool(_CALL.search(statement.template))
 
 
@@ -46,7 +47,7 @@ def any_argument(text: str) -> str:
 
 
 def guarded_arguments(text: str) -> list[str]:
-    """The arguments that sin and cos have in an expression, inner ones too.
+    """The arguments that sin, cos and tan have in an expression, inner ones too.
 
     >>> guarded_arguments("cos(v0 * sin(v1))")
     ['v0 * sin(v1)', 'v1']
@@ -56,12 +57,14 @@ def guarded_arguments(text: str) -> list[str]:
         for node in ast.walk(ast.parse(text, mode="eval"))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
-        and node.func.id in _GUARDED
+        and node.func.id in GUARDED
     ]
 
 
-def arguments_ahead(body: Sequence[Statement]) -> tuple[Statement, ...] | None:
-    """The statements of `body` that the arguments of sin and cos need.
+def arguments_ahead(
+    body: Sequence[Statement], guarded: Callable[[Statement], bool]
+) -> tuple[Statement, ...] | None:
+    """The statements of `body` that the arguments of `guarded` ones need.
 
     None if they cannot be run ahead of the body: they read what it writes.
     """
@@ -70,7 +73,7 @@ def arguments_ahead(body: Sequence[Statement]) -> tuple[Statement, ...] | None:
     wanted: set[int] = set()
     kept: list[Statement] = []
     for statement in reversed(body):
-        needed = uses_guarded(statement) or _result(statement) in wanted
+        needed = guarded(statement) or _result(statement) in wanted
         if needed and not isinstance(statement, Accumulate):
             wanted.update(arguments(statement))
             kept.append(statement)

@@ -29,13 +29,14 @@ from staticgrad.compiler.codegen.pointers import (
     operand,
     scratch,
     shifted,
+    steps,
     store,
     word,
 )
 from staticgrad.compiler.codegen.status import check_index
 from staticgrad.ir.types import SUPPORTED, DType
 
-_BINARY = frozenset(("power",))
+_BINARY = frozenset(("power", "atan2", "hypot", "zeta"))
 
 
 def numba_type(dtype: DType) -> Any:
@@ -111,6 +112,7 @@ def namespace() -> dict[str, Any]:
         "scratch": scratch,
         "shifted": shifted,
         "store": store,
+        "steps": steps,
         "word": word,
         "check_index": check_index,
         "farther": farther,

@@ -8,53 +8,90 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from staticgrad.compiler.codegen.emitter import Emitter, Value
+from staticgrad.compiler.codegen.emitter import Value
+from staticgrad.compiler.codegen.mathlib_error import erfc, erfinv, gelu
 from staticgrad.compiler.codegen.mathlib_exponential import (
     erf,
     exp,
+    exp2,
     expm1,
     sigmoid,
     tanh,
 )
+from staticgrad.compiler.codegen.mathlib_gamma import digamma, lgamma, zeta
+from staticgrad.compiler.codegen.mathlib_hyperbolic import (
+    acosh,
+    asinh,
+    atanh,
+    cosh,
+    sinh,
+)
+from staticgrad.compiler.codegen.mathlib_inverse import acos, asin, atan, atan2
 from staticgrad.compiler.codegen.mathlib_libm import LIBM
-from staticgrad.compiler.codegen.mathlib_logarithm import log, log1p, power
+from staticgrad.compiler.codegen.mathlib_logarithm import (
+    log,
+    log1p,
+    log2,
+    log10,
+    power,
+    softplus,
+)
+from staticgrad.compiler.codegen.mathlib_roots import cbrt, hypot, rsqrt, sqrt
 from staticgrad.compiler.codegen.mathlib_trigonometry import (
     cos,
     cos_any,
     sin,
     sin_any,
+    tan,
+    tan_any,
 )
 from staticgrad.compiler.codegen.processor import has_fma
 
-
-def sqrt(m: Emitter, x: Value) -> Value:
-    """The square root, correctly rounded."""
-    return m.sqrt(x)
-
-
-def rsqrt(m: Emitter, x: Value) -> Value:
-    """1 / sqrt(x)."""
-    return m.div(1.0, m.sqrt(x))
-
-
-_EXACT: dict[str, Callable[..., Value]] = {"sqrt": sqrt, "rsqrt": rsqrt}
+_EVERYWHERE: dict[str, Callable[..., Value]] = {
+    "sqrt": sqrt,
+    "rsqrt": rsqrt,
+    "gelu": gelu,
+    "erfinv": erfinv,
+    "digamma": digamma,
+    "zeta": zeta,
+}
+"""What libm does not have; without a hardware FMA these are right but slow."""
 
 VECTOR: dict[str, Callable[..., Value]] = {
     "exp": exp,
+    "exp2": exp2,
     "expm1": expm1,
     "log": log,
+    "log2": log2,
+    "log10": log10,
     "log1p": log1p,
+    "softplus": softplus,
+    "sinh": sinh,
+    "cosh": cosh,
     "tanh": tanh,
+    "asinh": asinh,
+    "acosh": acosh,
+    "atanh": atanh,
     "sigmoid": sigmoid,
     "erf": erf,
+    "erfc": erfc,
+    "lgamma": lgamma,
     "sin": sin,
     "cos": cos,
+    "tan": tan,
     "sin_any": sin_any,
     "cos_any": cos_any,
+    "tan_any": tan_any,
+    "asin": asin,
+    "acos": acos,
+    "atan": atan,
+    "atan2": atan2,
+    "cbrt": cbrt,
+    "hypot": hypot,
     "power": power,
 }
 
 
 def functions() -> dict[str, Callable[..., Value]]:
     """The elementary functions for the processor that Numba compiles for."""
-    return _EXACT | (VECTOR if has_fma() else LIBM)
+    return _EVERYWHERE | (VECTOR if has_fma() else LIBM)

@@ -1,4 +1,4 @@
-"""exp, expm1, tanh, sigmoid and erf, free of branches, so that they vectorise.
+"""exp, exp2, expm1, tanh, sigmoid and erf, free of branches, so that they vectorise.
 
 All are built on one core: x = n ln 2 + r with |r| <= ln(2) / 2 (Cody and Waite's
 two-part ln 2), and exp(r) - 1 as a polynomial. 2^n is applied as two factors, so that
@@ -113,6 +113,21 @@ def exp_below(m: Emitter, x: Value, low: Value | None = None) -> Value:
     """exp(x + low) for x that is known not to overflow."""
     x = m.at_least(x, m.pick(-104.0, -746.0))
     reduced = reduce_exp(m, x, low)
+    return scaled(m, reduced.one_plus(m), reduced)
+
+
+def exp2(m: Emitter, x: Value) -> Value:
+    """2 ** x = 2^n exp(r ln 2), with r ln 2 in two parts; exact for whole x."""
+    x = m.at_least(m.at_most(x, m.pick(129.0, 1025.0)), m.pick(-151.0, -1076.0))
+    ln2 = m.pick(LN2_F32, LN2_F64)
+    shifted = m.add(x, m.shift)
+    n = m.sub(shifted, m.shift)
+    r = m.sub(x, n)
+    high = m.mul(r, ln2[0])
+    low = m.fma(r, ln2[1], m.fma(r, ln2[0], m.neg(high)))
+    tail = m.polynomial(high, m.pick(EXP_F32, EXP_F64))
+    rest = m.fma(m.mul(high, high), tail, low)
+    reduced = Reduced(shifted, n, high, rest)
     return scaled(m, reduced.one_plus(m), reduced)
 
 

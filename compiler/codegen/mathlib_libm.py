@@ -29,17 +29,23 @@ def sigmoid(m: Emitter, x: Value) -> Value:
     return m.div(top, m.add(z, 1.0))
 
 
+def softplus(m: Emitter, x: Value) -> Value:
+    """log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|))."""
+    z = call("exp", m, m.neg(m.abs(x)))
+    return m.add(m.at_least(x, 0.0), call("log1p", m, z))
+
+
+_SAME_NAME = (
+    "exp exp2 expm1 log log2 log10 log1p sinh cosh tanh asinh acosh atanh erf erfc "
+    "lgamma sin cos tan asin acos atan atan2 cbrt hypot"
+)
+
 LIBM: dict[str, Callable[..., Value]] = {
-    "exp": partial(call, "exp"),
-    "expm1": partial(call, "expm1"),
-    "log": partial(call, "log"),
-    "log1p": partial(call, "log1p"),
-    "tanh": partial(call, "tanh"),
+    **{name: partial(call, name) for name in _SAME_NAME.split()},
     "sigmoid": sigmoid,
-    "erf": partial(call, "erf"),
-    "sin": partial(call, "sin"),
-    "cos": partial(call, "cos"),
+    "softplus": softplus,
     "sin_any": partial(call, "sin"),
     "cos_any": partial(call, "cos"),
+    "tan_any": partial(call, "tan"),
     "power": partial(call, "pow"),
 }

@@ -16,6 +16,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from staticgrad.compiler.codegen.emitter import Emitter, Value
+from staticgrad.compiler.codegen.processor import has_fma
 
 _BIT = ir.IntType(1)
 
@@ -57,7 +58,9 @@ def same(count: int, emit: Callable[..., Value], result: Any = None) -> Any:
 
     if count == 1:
         return intrinsic(lambda typing, x: make(x))
-    return intrinsic(lambda typing, x, y: make(x, y))
+    if count == 2:
+        return intrinsic(lambda typing, x, y: make(x, y))
+    return intrinsic(lambda typing, x, y, z: make(x, y, z))
 
 
 def elementary(emit: Callable[..., Value], count: int) -> Any:
@@ -180,6 +183,29 @@ def _multiply(b: Any, kind: Any, x: Value, y: Value) -> Value:
     return b.fmul(x, y, flags=("reassoc",)) if is_float(kind) else b.mul(x, y)
 
 
+def _invert(b: Any, _kind: Any, x: Value) -> Value:
+    return b.xor(x, ir.Constant(x.type, -1))
+
+
+def _shift(left: bool) -> Callable[..., Value]:
+    """Counts that are not in [0, width) shift everything out, as in NumPy."""
+
+    def emit(b: Any, kind: Any, x: Value, y: Value) -> Value:
+        width, zero = x.type.width, ir.Constant(x.type, 0)
+        inside = b.icmp_unsigned("<", y, ir.Constant(y.type, width))
+        arithmetic = is_signed(kind) and not left
+        shift = b.shl if left else b.ashr if arithmetic else b.lshr
+        outside = b.ashr(x, ir.Constant(x.type, width - 1)) if arithmetic else zero
+        return b.select(inside, shift(x, b.select(inside, y, zero)), outside)
+
+    return emit
+
+
+def _signbit(b: Any, _kind: Any, x: Value) -> Value:
+    m = Emitter(b, x.type)
+    return b.icmp_signed("<", m.bits(x), m.whole(0))
+
+
 def _isnan(b: Any, _kind: Any, x: Value) -> Value:
     return b.fcmp_unordered("uno", x, x)
 
@@ -228,6 +254,15 @@ def select(typing: Any, condition: Any, x: Any, y: Any) -> Any:
     return x(types.boolean, x, y), generate
 
 
+def _multiply_add(b: Any, kind: Any, x: Value, y: Value, z: Value) -> Value:
+    """``x * y + z`` of matrix products, rounded once where the processor can."""
+    if not is_float(kind):
+        return b.add(b.mul(x, y), z)
+    if has_fma():
+        return Emitter(b, x.type).fma(x, y, z)
+    return b.fadd(b.fmul(x, y), z)
+
+
 NUMBERS: dict[str, Any] = {
     "select": select,
     "maximum": same(2, _extreme("maximum", ">")),
@@ -239,6 +274,14 @@ NUMBERS: dict[str, Any] = {
     "floor": same(1, _llvm("floor")),
     "ceil": same(1, _llvm("ceil")),
     "rint": same(1, _llvm("rint")),
+    "trunc": same(1, _llvm("trunc")),
+    "signbit": same(1, _signbit, types.boolean),
+    "bitwise_and": same(2, _logical("and_")),
+    "bitwise_or": same(2, _logical("or_")),
+    "bitwise_xor": same(2, _logical("xor")),
+    "invert": same(1, _invert),
+    "left_shift": same(2, _shift(left=True)),
+    "right_shift": same(2, _shift(left=False)),
     "isnan": same(1, _isnan, types.boolean),
     "isinf": same(1, _isinf, types.boolean),
     "isfinite": same(1, _isfinite, types.boolean),
@@ -246,6 +289,7 @@ NUMBERS: dict[str, Any] = {
     "c_or": same(2, _logical("or_")),
     "c_xor": same(2, _logical("xor")),
     "c_not": same(1, _not),
+    "multiply_add": same(3, _multiply_add),
     "accumulate_add": same(2, _add),
     "accumulate_multiply": same(2, _multiply),
 }

@@ -1,4 +1,6 @@
-"""``stop_gradient(x) = x`` and ``copy(x) = x``: what only differentiation looks at.
+"""``stop_gradient(x) = x``, ``copy(x) = x``, ``custom(y, *xs) = y``: markers.
+
+Only differentiation looks at them.
 
 Runs after differentiation, never before it.
 """
@@ -11,8 +13,9 @@ from staticgrad.ir.node import Node, Tensor
 
 
 def drop_markers(graph: Graph) -> Graph:
-    """``stop_gradient(x) = x``, ``copy(x) = x``."""
-    return rewrite(graph, by_table({"stop_gradient": _input, "copy": _input}))
+    """``stop_gradient(x) = x``, ``copy(x) = x``, ``custom(y, *xs) = y``."""
+    names = ("stop_gradient", "copy", "custom")
+    return rewrite(graph, by_table(dict.fromkeys(names, _input)))
 
 
 def _input(node: Node) -> Tensor:

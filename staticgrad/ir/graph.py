@@ -68,13 +68,21 @@ class Graph:
 
     def __enter__(self) -> Graph:
         if self._token is not None:
-            raise GraphError("Graph requires to be opened once at a time")
+            raise GraphError(
+                "Graph requires to be opened once at a time, got a second `with` "
+                f"inside of the first; make another Graph{at(here())}"
+            )
         self._token = _OPEN.set(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         _OPEN.reset(self._token)
         self._token = None
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{leaf.name}: {leaf.type}" for leaf in self.inputs)
+        stored = f"{len(self.parameters)} parameters, {len(self.states)} states"
+        return f"Graph({inputs or 'no inputs'}; {stored})"
 
     @property
     def roots(self) -> tuple[Tensor, ...]:

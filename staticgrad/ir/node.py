@@ -19,7 +19,7 @@ import numpy.typing as npt
 from staticgrad.errors import DTypeError, ShapeError
 from staticgrad.ir.op import Op
 from staticgrad.ir.size import Dim, Shape
-from staticgrad.ir.source import Source, at
+from staticgrad.ir.source import Source, at, here
 from staticgrad.ir.types import DType, TensorType
 
 if TYPE_CHECKING:
@@ -152,6 +152,10 @@ class Tensor:
         def __ror__(self, other: Any) -> Tensor: ...
         def __xor__(self, other: Any) -> Tensor: ...
         def __rxor__(self, other: Any) -> Tensor: ...
+        def __lshift__(self, other: Any) -> Tensor: ...
+        def __rlshift__(self, other: Any) -> Tensor: ...
+        def __rshift__(self, other: Any) -> Tensor: ...
+        def __rrshift__(self, other: Any) -> Tensor: ...
         def __eq__(self, other: Any) -> Tensor: ...  # type: ignore[override]
         def __ne__(self, other: Any) -> Tensor: ...  # type: ignore[override]
         def __lt__(self, other: Any) -> Tensor: ...
@@ -171,6 +175,7 @@ class Tensor:
         T: Tensor
         mT: Tensor
         size: Dim
+        at: Any
 
         def astype(self, dtype: npt.DTypeLike) -> Tensor: ...
         def reshape(self, *dims: Any, order: str = "C") -> Tensor: ...
@@ -238,16 +243,22 @@ class Storage:
 
     def write(self, name: str, value: npt.ArrayLike) -> None:
         """Copy `value` in; it needs an equal shape and a castable dtype."""
-        new = np.asarray(value)
+        try:
+            new = np.asarray(value)
+        except ValueError as error:
+            raise ShapeError(
+                f"assigning to {name} requires an array, got {type(value).__name__} "
+                f"({error}); make the rows equally long{at(here())}"
+            ) from None
         if new.shape != self.array.shape:
             raise ShapeError(
                 f"assigning to {name} requires shape {self.array.shape}, "
-                f"got {new.shape}; make a new parameter for another shape"
+                f"got {new.shape}; make a new parameter for another shape{at(here())}"
             )
         if not np.can_cast(new.dtype, self.array.dtype, "same_kind"):
             raise DTypeError(
                 f"assigning to {name} requires {self.array.dtype}, got {new.dtype}; "
-                f"cast it with .astype({str(self.array.dtype)!r})"
+                f"cast it with .astype({str(self.array.dtype)!r}){at(here())}"
             )
         np.copyto(self.array, new, casting="same_kind")
 

@@ -14,6 +14,15 @@ Rules, all given the attributes of the node as keywords:
   ops, so that derivatives of any order work. With several outputs g and y are tuples,
   and a g may be None. ``vjp=None`` says that the derivative is zero everywhere.
 * ``numpy(*arrays, **attrs)`` computes the result (a tuple when ``outputs`` is not 1).
+
+Two rules are needed only where neither the kind of `code` nor the vjp decides:
+
+* ``jvp(ts, y, *xs, **attrs)`` gives the tangent of y, where ts holds a tangent or None
+  per input; or it is a word: "linear" in all float inputs together, "multilinear" in
+  each of them, "transposed" for that of the vjp. Otherwise tangents.py derives it.
+* ``batch(n, *xs, **attrs)`` gives the result for n examples at once: each x has a
+  leading axis of n, and so has the result. Otherwise batching.py derives it from the
+  kind, and attributes by their names, which mean the same in every op (LEADING there).
 """
 
 from __future__ import annotations
@@ -23,6 +32,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from staticgrad.ir.size import Dim, Shape
+
+Jvp: TypeAlias = Callable[..., Any] | Literal["linear", "multilinear", "transposed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +80,9 @@ class Random:
     """One pseudo-random number per element, from a key of four uint32 words.
 
     `template` is as in Elementwise, over the words ``{k0} {k1} {k2} {k3}`` and ``{i}``,
-    the flat C-order index of the element in the result.
+    the flat C-order index of the element in the result. Input 0, the key, may have axes
+    before its words: one key for each place of the result's leading axes, and ``{i}``
+    counts the elements of one key.
     """
 
     template: str
@@ -81,6 +94,19 @@ class Reduce:
     """``combine`` over the axes ``attrs["axes"]``, which are dropped from the shape."""
 
     combine: Literal["add", "multiply", "maximum", "minimum", "and", "or"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A running result along ``attrs["axis"]``, of the shape of the inputs.
+
+    ``state = template(state, *inputs)`` for one element after the other, starting with
+    `initial`; ``{0}`` is the state. The result is the state after each element, or,
+    where ``attrs["exclusive"]`` is true, before it.
+    """
+
+    template: str
+    initial: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +168,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Inputs written into regions of the result (pad, concat, stack).
+    """Inputs written into regions of the result (pad, concat, stack, replace).
 
-    ``pieces(shape, *types, **attrs)`` lists them; they do not overlap. Where
+    ``pieces(shape, *types, **attrs)`` lists them; a later one covers those before. Where
     ``fill(**attrs)`` is not None the rest of the result has that value; where it is
     None the pieces cover the result.
     """
@@ -159,18 +185,32 @@ class Gather:
 
     With ``attrs["pointwise"]`` true the index has the rank of input 0 and is read at
     the element's own position (take_along_axis); otherwise the axes of the index
-    replace the axis (take). The index is the result of an IndexCheck, seen through
-    views only.
+    replace the axis (take). Where there is an attribute "window", each index stands for
+    that many elements in a row, along one more axis after those of the index. The index
+    is the result of an IndexCheck, seen through views only.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """Zeros of shape ``attrs["shape"]`` with input 1 added where input 0 points.
+    """Input 0, with input 2 combined into it where input 1 points.
 
-    Inputs are (index, updates); axis and pointwise are as in Gather, whose transpose
-    this is. Equal indices add up in the order of the index.
+    Inputs are (base, index, updates); axis, pointwise and window are as in Gather: the
+    updates are what a gather would take. ``attrs["combine"]`` is "set", "add",
+    "multiply", "maximum" or "minimum". Equal indices combine in the order of the index,
+    so that "set" keeps the last.
     """
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """The ``attrs["k"]`` first elements of each row of input 0, and where they were.
+
+    A row is the last axis. ``ahead`` is a template: whether value {0} comes before the
+    value {1}; equal ones keep their order. Outputs are (values, int64 positions).
+    """
+
+    ahead: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +240,8 @@ Code: TypeAlias = (
     | Place
     | Gather
     | Scatter
+    | Select
+    | Scan
     | Matmul
     | Mode
     | Control
@@ -243,6 +285,8 @@ class Op:
     samples: Callable[[], Sequence[Sample]]
     bad: Callable[[], Sequence[Bad]]
     outputs: int = 1
+    jvp: Jvp | None = None
+    batch: Callable[..., Any] | None = None
 
     def __repr__(self) -> str:
         return f"Op({self.name})"
@@ -262,10 +306,12 @@ def define(
     samples: Callable[[], Sequence[Sample]],
     bad: Callable[[], Sequence[Bad]],
     outputs: int = 1,
+    jvp: Jvp | None = None,
+    batch: Callable[..., Any] | None = None,
 ) -> Op:
     """Make an Op and put it into the table; a name can be defined once."""
     if name in OPS:
         raise ValueError(f"op {name!r} is already defined")
-    op = Op(name, shape, dtype, vjp, code, numpy, samples, bad, outputs)
+    op = Op(name, shape, dtype, vjp, code, numpy, samples, bad, outputs, jvp, batch)
     OPS[name] = op
     return op

@@ -260,6 +260,8 @@ def _term_text(monomial: Monomial, count: int) -> str:
     factors = [
         str(atom) if power == 1 else f"{atom}**{power}" for atom, power in monomial
     ]
+    if count == -1 and factors:
+        return "-" + "*".join(factors)
     if count != 1 or not factors:
         factors.insert(0, str(count))
     return "*".join(factors)

@@ -20,7 +20,7 @@ from staticgrad.errors import CompilerBug, DTypeError, ShapeError
 from staticgrad.ir.graph import Graph, infer, topological
 from staticgrad.ir.node import Constant, Input, Node, Parameter, State, Stored, Tensor
 from staticgrad.ir.op import Gather, IndexCheck, Leaf, Scatter, View
-from staticgrad.ir.size import Dim, Shape, Size, symbols
+from staticgrad.ir.size import Dim, Size, symbols
 from staticgrad.ir.source import at
 
 LEAVES: dict[str, type[Tensor]] = {
@@ -93,7 +93,7 @@ def _check_node(node: Node, bound: frozenset[str]) -> None:
         _check_types(node)
     if isinstance(node.op.code, Gather | Scatter):
         _check_index(node)
-    unbound = _symbols(node) - bound
+    unbound = node_symbols(node) - bound
     if unbound:
         raise CompilerBug(
             f"sizes require symbols of an input's shape, got {sorted(unbound)}"
@@ -101,8 +101,8 @@ def _check_node(node: Node, bound: frozenset[str]) -> None:
         )
 
 
-def _symbols(node: Node) -> set[str]:
-    """The symbols in the node's types and attributes."""
+def node_symbols(node: Node) -> set[str]:
+    """The names of sizes in the node's types and attributes."""
     parts = (type_.shape for type_ in node.types)
     attrs = (v if type(v) is tuple else (v,) for v in node.attrs.values())
     found: set[str] = set()
@@ -157,13 +157,10 @@ def _check_types(node: Node) -> None:
 
 
 def _check_index(node: Node) -> None:
-    axis = node.attrs["axis"]
-    if isinstance(node.op.code, Gather):
-        data, index = node.inputs
-        extent = data.shape[axis]
-    else:
-        shape: Shape = node.attrs["shape"]
-        index, extent = node.inputs[0], shape[axis]
+    data, index = node.inputs[:2]
+    extent = data.shape[node.attrs["axis"]]
+    if "window" in node.attrs:
+        extent = extent - node.attrs["window"] + 1
     checked = checked_extent(index)
     if checked is None or checked != extent:
         raise CompilerBug(

@@ -40,6 +40,10 @@ class Linear(Module):
             start = initial.uniform((outputs,), bound)
             self.bias = ops.parameter(start, name="linear.bias")
 
+    def __repr__(self) -> str:
+        outputs, inputs = self.weight.shape
+        return f"Linear({inputs}, {outputs}{', bias=False' if self.bias is None else ''})"
+
     def forward(self, x: Tensor) -> Tensor:
         """The affine map of the last axis."""
         inputs = self.weight.shape[1]
@@ -120,6 +124,9 @@ class Dropout(Module):
                 f"Dropout requires a probability in 0..1, got {p}{at(here())}"
             )
         self.p = float(p)
+
+    def __repr__(self) -> str:
+        return f"Dropout({self.p})"
 
     def forward(self, x: Tensor) -> Tensor:
         """The masked, scaled input in train mode."""

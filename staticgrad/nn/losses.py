@@ -14,7 +14,7 @@ from staticgrad import ops
 from staticgrad.errors import DTypeError, GraphError, ShapeError
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.source import at, here
-from staticgrad.ir.types import INT64, is_float
+from staticgrad.ir.types import INT32, INT64, is_float
 from staticgrad.ops.index import checked, position
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
@@ -86,7 +86,9 @@ def _picked(name: str, x: Tensor, labels: Tensor, axis: int) -> Tensor:
             f"{labels.type}; give one label per row of logits{at(here())}"
         )
     label = checked(labels.astype(INT64), x.shape[axis], wrap=False)
-    hit = ops.equal(position(x.shape, axis), ops.expand_dims(label, axis))
+    # Checked labels fit in int32, of which twice as many are compared at once.
+    place = ops.astype(ops.expand_dims(label, axis), INT32)
+    hit = ops.equal(position(x.shape, axis, INT32), place)
     return ops.sum(ops.where(hit, x, 0.0), axis=axis)
 
 

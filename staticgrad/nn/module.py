@@ -17,6 +17,7 @@ from typing import Any
 
 from staticgrad.ir.graph import current_graph, current_scope, scope
 from staticgrad.ir.node import Parameter, Stored
+from staticgrad.ir.source import at, here
 
 
 class Module:
@@ -39,7 +40,7 @@ class Module:
         """The computation; a subclass defines it."""
         raise TypeError(
             f"{type(self).__name__} requires a forward method, got none; define "
-            "forward(self, x)"
+            f"forward(self, x){at(here())}"
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

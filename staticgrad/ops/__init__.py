@@ -5,15 +5,20 @@ Importing this package defines every op and gives Tensor its operators and metho
 
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import Size
-from staticgrad.ops import methods, protocol, random
+from staticgrad.ops import linalg, methods, protocol, random
 from staticgrad.ops.activations import (
     clip,
+    elu,
+    gelu,
     heaviside,
     isclose,
+    isneginf,
+    isposinf,
+    leaky_relu,
     logaddexp,
     nan_to_num,
     relu,
-    softplus,
+    silu,
 )
 from staticgrad.ops.arithmetic import (
     absolute,
@@ -23,6 +28,16 @@ from staticgrad.ops.arithmetic import (
     positive,
     sign,
     subtract,
+)
+from staticgrad.ops.bits import (
+    bitwise_and,
+    bitwise_or,
+    bitwise_xor,
+    gcd,
+    invert,
+    lcm,
+    left_shift,
+    right_shift,
 )
 from staticgrad.ops.choice import maximum, minimum, where
 from staticgrad.ops.compare import (
@@ -36,12 +51,41 @@ from staticgrad.ops.compare import (
     less_equal,
     not_equal,
 )
+from staticgrad.ops.contraction import (
+    einsum,
+    inner,
+    kron,
+    tensordot,
+    vdot,
+    vecdot,
+)
+from staticgrad.ops.diagonals import (
+    diag,
+    diag_indices,
+    diagflat,
+    diagonal,
+    trace,
+    tri,
+    tril,
+    tril_indices,
+    triu,
+    triu_indices,
+)
 from staticgrad.ops.division import (
     divide,
     floor_divide,
     reciprocal,
     remainder,
     true_divide,
+)
+from staticgrad.ops.exponentials import (
+    cbrt,
+    exp2,
+    float_power,
+    log2,
+    log10,
+    logaddexp2,
+    xlogy,
 )
 from staticgrad.ops.fill import (
     arange,
@@ -69,26 +113,100 @@ from staticgrad.ops.functions import (
     rsqrt,
     sigmoid,
     sin,
+    softplus,
     sqrt,
     tanh,
 )
-from staticgrad.ops.indexing import one_hot, scatter_add, take, take_along_axis
-from staticgrad.ops.leaves import constant, input, parameter, state
-from staticgrad.ops.logic import (
-    bitwise_and,
-    bitwise_or,
-    bitwise_xor,
-    invert,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
+from staticgrad.ops.grids import (
+    cross,
+    indices,
+    meshgrid,
+    vander,
 )
-from staticgrad.ops.place import concatenate, hstack, pad, stack, vstack
+from staticgrad.ops.hyperbolic import arccosh, arcsinh, arctanh, cosh, sinh
+from staticgrad.ops.indexing import (
+    one_hot,
+    put_along_axis,
+    scatter_add,
+    take,
+    take_along_axis,
+)
+from staticgrad.ops.leaves import constant, input, parameter, state
+from staticgrad.ops.logic import logical_and, logical_not, logical_or, logical_xor
+from staticgrad.ops.nan import (
+    nanargmax,
+    nanargmin,
+    nanmax,
+    nanmean,
+    nanmin,
+    nanprod,
+    nanstd,
+    nansum,
+    nanvar,
+)
+from staticgrad.ops.padding import pad
+from staticgrad.ops.parts import (
+    conjugate,
+    copysign,
+    divmod,
+    fix,
+    fmax,
+    fmin,
+    fmod,
+    imag,
+    ldexp,
+    modf,
+    real,
+    signbit,
+    trunc,
+)
+from staticgrad.ops.place import (
+    append,
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    block,
+    column_stack,
+    concatenate,
+    delete,
+    dstack,
+    hstack,
+    insert,
+    stack,
+    vstack,
+)
 from staticgrad.ops.powers import power, square
 from staticgrad.ops.products import dot, matmul, outer
 from staticgrad.ops.promote import as_tensor, astype, stop_gradient
 from staticgrad.ops.reduce import all, any, max, min, prod, sum
+from staticgrad.ops.repetition import (
+    fliplr,
+    flipud,
+    repeat,
+    roll,
+    rot90,
+    tile,
+)
+from staticgrad.ops.segments import (
+    bincount,
+    digitize,
+    searchsorted,
+    segment_max,
+    segment_min,
+    segment_prod,
+    segment_sum,
+)
+from staticgrad.ops.scans import (
+    cumprod,
+    cumsum,
+    cumulative_prod,
+    cumulative_sum,
+    nancumprod,
+    nancumsum,
+)
+from staticgrad.ops.selection import (
+    top_k,
+)
 from staticgrad.ops.shape import (
     broadcast_arrays,
     broadcast_to,
@@ -97,50 +215,98 @@ from staticgrad.ops.shape import (
     moveaxis,
     ravel,
     reshape,
+    rollaxis,
     squeeze,
     swapaxes,
     transpose,
 )
-from staticgrad.ops.slicing import array_split, flip, split
+from staticgrad.ops.slicing import array_split, dsplit, flip, hsplit, split, vsplit
+from staticgrad.ops.special import digamma, erfc, erfinv, lgamma, polygamma
 from staticgrad.ops.stateful import by_mode, update
 from staticgrad.ops.statistics import (
+    allclose,
     argmax,
     argmin,
+    array_equal,
     average,
+    count_nonzero,
     log_softmax,
     logsumexp,
     mean,
+    ptp,
     softmax,
     std,
     var,
 )
+from staticgrad.ops.trigonometry import (
+    arccos,
+    arcsin,
+    arctan,
+    arctan2,
+    deg2rad,
+    hypot,
+    rad2deg,
+    sinc,
+    tan,
+)
+from staticgrad.ops.windows import (
+    dynamic_slice,
+    dynamic_update_slice,
+)
 
 abs = absolute
+acos, asin, atan, atan2 = arccos, arcsin, arctan, arctan2
+acosh, asinh, atanh = arccosh, arcsinh, arctanh
 amax, amin = max, min
-bitwise_not = invert
+around = round
+bitwise_invert = bitwise_not = invert
+bitwise_left_shift, bitwise_right_shift = left_shift, right_shift
 concat = concatenate
+conj = conjugate
+degrees, radians = rad2deg, deg2rad
+fabs = absolute
+gammaln = lgamma
 mod = remainder
 permute_dims = transpose
 pow = power
 
 __all__ = [
-    "abs", "absolute", "add", "all", "amax", "amin", "any", "arange", "argmax",
-    "argmin", "array_split", "as_tensor", "astype", "average", "bitwise_and",
-    "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast_arrays", "broadcast_to",
-    "by_mode", "ceil", "clip", "concat", "concatenate", "constant", "cos", "divide",
-    "dot", "equal", "erf", "exp", "expand_dims", "expm1", "eye", "flip", "floor",
-    "floor_divide", "full", "full_like", "greater", "greater_equal", "heaviside",
-    "hstack", "identity", "input", "invert", "isclose", "isfinite", "isinf", "isnan",
-    "less", "less_equal", "linspace", "log", "log1p", "log_softmax", "logaddexp",
+    "abs", "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin", "any",
+    "append", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
+    "arctanh", "argmax", "argmin", "around", "array_equal", "array_split", "as_tensor",
+    "asin", "asinh", "astype", "atan", "atan2", "atanh", "atleast_1d", "atleast_2d",
+    "atleast_3d", "average", "bincount", "bitwise_and", "bitwise_invert",
+    "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
+    "bitwise_xor", "block", "broadcast_arrays", "broadcast_to", "by_mode", "cbrt",
+    "ceil", "clip", "column_stack", "concat", "concatenate", "conj", "conjugate",
+    "constant", "copysign", "cos", "cosh", "count_nonzero", "cross", "cumprod",
+    "cumsum", "cumulative_prod", "cumulative_sum", "deg2rad", "degrees", "delete",
+    "diag", "diag_indices", "diagflat", "diagonal", "digamma", "digitize", "divide",
+    "divmod", "dot", "dsplit", "dstack", "dynamic_slice", "dynamic_update_slice",
+    "einsum", "elu", "equal", "erf", "erfc", "erfinv", "exp", "exp2", "expand_dims",
+    "expm1", "eye", "fabs", "fix", "flip", "fliplr", "flipud", "float_power", "floor",
+    "floor_divide", "fmax", "fmin", "fmod", "full", "full_like", "gammaln", "gcd",
+    "gelu", "greater", "greater_equal", "heaviside", "hsplit", "hstack", "hypot",
+    "identity", "imag", "indices", "inner", "input", "insert", "invert", "isclose",
+    "isfinite", "isinf", "isnan", "isneginf", "isposinf", "kron", "lcm", "ldexp",
+    "leaky_relu", "left_shift", "less", "less_equal", "lgamma", "linalg", "linspace",
+    "log", "log10", "log1p", "log2", "log_softmax", "logaddexp", "logaddexp2",
     "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul",
-    "matrix_transpose", "max", "maximum", "mean", "min", "minimum", "mod", "moveaxis",
-    "multiply", "nan_to_num", "negative", "not_equal", "one_hot", "ones", "ones_like",
-    "outer", "pad", "parameter", "permute_dims", "positive", "pow", "power", "prod",
-    "random", "ravel", "reciprocal", "relu", "remainder", "reshape", "rint", "round",
-    "rsqrt", "scatter_add", "sigmoid", "sign", "sin", "softmax", "softplus", "split",
-    "sqrt", "square", "squeeze", "stack", "state", "std", "stop_gradient", "subtract",
-    "sum", "swapaxes", "take", "take_along_axis", "tanh", "transpose", "true_divide",
-    "update", "var", "vstack", "where", "zeros", "zeros_like",
+    "matrix_transpose", "max", "maximum", "mean", "meshgrid", "min", "minimum", "mod",
+    "modf", "moveaxis", "multiply", "nan_to_num", "nanargmax", "nanargmin",
+    "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd",
+    "nansum", "nanvar", "negative", "not_equal", "one_hot", "ones", "ones_like",
+    "outer", "pad", "parameter", "permute_dims", "polygamma", "positive", "pow",
+    "power", "prod", "ptp", "put_along_axis", "rad2deg", "radians", "random", "ravel",
+    "real", "reciprocal", "relu", "remainder", "repeat", "reshape", "right_shift",
+    "rint", "roll", "rollaxis", "rot90", "round", "rsqrt", "scatter_add",
+    "searchsorted", "segment_max", "segment_min", "segment_prod", "segment_sum",
+    "sigmoid", "sign", "signbit", "silu", "sin", "sinc", "sinh", "softmax", "softplus",
+    "split", "sqrt", "square", "squeeze", "stack", "state", "std", "stop_gradient",
+    "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh",
+    "tensordot", "tile", "top_k", "trace", "transpose", "tri", "tril", "tril_indices",
+    "triu", "triu_indices", "true_divide", "trunc", "update", "vander", "var", "vdot",
+    "vecdot", "vsplit", "vstack", "where", "xlogy", "zeros", "zeros_like",
 ]  # fmt: skip
 
 methods.install(Tensor)

@@ -1,16 +1,22 @@
-"""Composites of one or two arguments: relu, softplus, logaddexp, clip, nan_to_num, ...
+"""Activations and other composites: relu, gelu, logaddexp, clip, nan_to_num, ...
 
-Kinks: the derivative of relu at 0 is 0; clip passes the gradient on within its bounds,
-bounds included. softplus and logaddexp have their exact derivatives everywhere, where
-both arguments are equal too.
+Kinks: the derivative of relu at 0 is 0, that of leaky_relu and elu the one from below;
+clip passes the gradient on within its bounds, bounds included. logaddexp has its exact
+derivatives everywhere, where both arguments are equal too.
 """
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.errors import GraphError
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
+from staticgrad.ir.source import at, here
 from staticgrad.ir.types import is_float
 from staticgrad.ops.choice import WHERE, where
 from staticgrad.ops.compare import (
@@ -19,11 +25,34 @@ from staticgrad.ops.compare import (
     ISNAN,
     LESS_EQUAL,
 )
-from staticgrad.ops.functions import exp, log1p
+from staticgrad.ops.examples import SPECIAL, unary
+from staticgrad.ops.functions import elementary, exp, expm1, log1p, sigmoid, tanh
 from staticgrad.ops.promote import ArrayLike, as_tensor, floats, promoted
+from staticgrad.ops.rules import quiet
+from staticgrad.ops.special import erfc
 
-# exp(x) stays finite in float32 below this, and log1p(exp(x)) is x in float64 above it.
-SOFTPLUS_IS_LINEAR = 40.0
+Array = npt.NDArray[Any]
+
+
+def _gelu(x: Array) -> Array:
+    wide = x.astype(np.float64)
+    tail = np.vectorize(math.erfc, otypes=[np.float64])(wide * -math.sqrt(0.5))
+    return np.where(wide == -np.inf, -0.0, wide * tail / 2).astype(x.dtype)
+
+
+def _gelu_derivative(g: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    """dy/dx = Phi(x) + x phi(x)."""
+    density = exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
+    return g * (erfc(x * -math.sqrt(0.5)) * 0.5 + where(abs(x) < 50, x, 0) * density)
+
+
+GELU = elementary(
+    "gelu",
+    quiet(_gelu),
+    _gelu_derivative,
+    unary(-3, 3, (*SPECIAL, -5.0, 9.0), ulp=16),
+    cost=40,
+)
 
 
 def relu(x: ArrayLike) -> Tensor:
@@ -38,17 +67,55 @@ def relu(x: ArrayLike) -> Tensor:
     return apply(WHERE, apply(LESS_EQUAL, value, nothing), nothing, value)
 
 
-def softplus(x: ArrayLike) -> Tensor:
-    """``log(1 + exp(x))``, without overflow.
+def leaky_relu(x: ArrayLike, negative_slope: float = 0.01) -> Tensor:
+    """X above 0, ``negative_slope * x`` up to 0, where the derivative is the slope.
 
     >>> import staticgrad as sg
-    >>> sg.compile(sg.softplus([0.0, 1000.0]), target="reference")()
-    array([6.931472e-01, 1.000000e+03], dtype=float32)
+    >>> sg.compile(sg.leaky_relu([-1.0, 2.0], 0.5), target="reference")()
+    array([-0.5,  2. ], dtype=float32)
     """
     (value,) = floats(x)
-    linear = value > SOFTPLUS_IS_LINEAR
-    small = where(linear, 0, value)
-    return where(linear, value, log1p(exp(small)))
+    return where(value > 0, value, value * negative_slope)
+
+
+def elu(x: ArrayLike, alpha: float = 1.0) -> Tensor:
+    """X above 0, ``alpha * (exp(x) - 1)`` up to 0, where the derivative is alpha.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.elu([-1.0, 2.0]), target="reference")()
+    array([-0.63212055,  2.        ], dtype=float32)
+    """
+    (value,) = floats(x)
+    return where(value > 0, value, expm1(where(value > 0, 0, value)) * alpha)
+
+
+def silu(x: ArrayLike) -> Tensor:
+    """``x * sigmoid(x)``.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.silu([-1.0, 2.0]), target="reference")()
+    array([-0.2689414,  1.761594 ], dtype=float32)
+    """
+    (value,) = floats(x)
+    return value * sigmoid(value)
+
+
+def gelu(x: ArrayLike, approximate: str = "none") -> Tensor:
+    """X times the normal distribution function; by tanh if `approximate` is "tanh".
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.gelu([-1.0, 2.0]), target="reference")()
+    array([-0.15865526,  1.9544997 ], dtype=float32)
+    """
+    (value,) = floats(x)
+    if approximate == "none":
+        return apply(GELU, value)
+    if approximate == "tanh":
+        inner = (value + value * value * value * 0.044715) * math.sqrt(2 / math.pi)
+        return value * 0.5 * (tanh(inner) + 1)
+    raise GraphError(
+        f'gelu requires approximate="none" or "tanh", got {approximate!r}{at(here())}'
+    )
 
 
 def logaddexp(x1: ArrayLike, x2: ArrayLike) -> Tensor:
@@ -148,3 +215,23 @@ def heaviside(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     x, y = floats(x1, x2)
     step = where(x < 0, 0.0, where(x > 0, as_tensor(1.0, x), y))
     return where(apply(ISNAN, x), x, step)
+
+
+def isneginf(x: ArrayLike) -> Tensor:
+    """True where x is -inf.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.isneginf([1.0, float("-inf")]), target="reference")()
+    array([False,  True])
+    """
+    return floats(x)[0] == -np.inf
+
+
+def isposinf(x: ArrayLike) -> Tensor:
+    """True where x is inf.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.isposinf([1.0, float("inf")]), target="reference")()
+    array([False,  True])
+    """
+    return floats(x)[0] == np.inf

@@ -66,6 +66,7 @@ MULTIPLY = define(
     shape=broadcast,
     dtype=same_dtype(),
     vjp=lambda g, z, x, y: (g * y, g * x),
+    jvp="multilinear",
     code=Elementwise("{0} * {1}"),
     numpy=quiet(np.multiply),
     samples=_all_pairs,

@@ -55,6 +55,7 @@ CAST = define(
     shape=same_shape,
     dtype=_cast_dtype,
     vjp=lambda g, y, x, dtype: (cast(g, x.dtype) if is_float(x.dtype) else None,),
+    jvp="linear",
     code=Elementwise("{T}({0})"),
     numpy=quiet(lambda x, dtype: x.astype(dtype)),
     samples=_cast_samples,

@@ -33,6 +33,7 @@ from staticgrad.ops.rules import (
     one_dtype,
     quiet,
     same_dtype,
+    shape_error,
 )
 
 Array = npt.NDArray[Any]
@@ -110,6 +111,7 @@ WHERE = define(
     shape=broadcast,
     dtype=_where_dtype,
     vjp=_where_vjp,
+    jvp="linear",
     code=Elementwise("select({0}, {1}, {2})"),
     numpy=np.where,
     samples=_where_samples,
@@ -137,11 +139,19 @@ def minimum(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     return apply(MINIMUM, *promoted(x1, x2))
 
 
-def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike) -> Tensor:
+def where(
+    condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None = None
+) -> Tensor:
     """`x` where the condition is not 0, else `y`; both are computed.
+
+    NumPy's form with a condition only is refused: the size of its result is data.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.where([True, False], [1, 2], 0), target="reference")()
     array([1, 0])
     """
+    if x is None or y is None:
+        rule = "a condition and two arrays to choose from"
+        advice = "give both; the indices of what is true have no static number"
+        raise shape_error("where", (as_bool(condition),), rule, advice)
     return apply(WHERE, as_bool(condition), *promoted(x, y))

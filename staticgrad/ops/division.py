@@ -5,8 +5,6 @@ Integer division by zero gives 0, as NumPy's does; ``x / y`` of integers is a fl
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from staticgrad.ir.graph import apply
@@ -47,7 +45,7 @@ DIVIDE = define(
 )
 
 
-def _whole(function: Any) -> list[Sample]:
+def division_samples() -> list[Sample]:
     """Division samples; a quotient near a whole number has no derivative there."""
     x, y = np.array([[5.3, -5.3], [7.9, 0.4]]), np.array([2.1, -0.7])
     exact = np.array([1.0, -1.0, 6.0, -6.0, 0.0, -0.0, 5.5])
@@ -76,7 +74,7 @@ FLOOR_DIVIDE = define(
     vjp=None,
     code=Elementwise("floor_divide({0}, {1})", cost=8),
     numpy=quiet(np.floor_divide),
-    samples=lambda: _whole(np.floor_divide),
+    samples=division_samples,
     bad=bad_pair(NOT_BOOL),
 )
 
@@ -88,7 +86,7 @@ REMAINDER = define(
     vjp=lambda g, z, x, y: (g, -g * apply(FLOOR_DIVIDE, x, y)),
     code=Elementwise("remainder({0}, {1})", cost=8),
     numpy=quiet(np.remainder),
-    samples=lambda: _whole(np.remainder),
+    samples=division_samples,
     bad=bad_pair(NOT_BOOL),
 )
 

@@ -29,7 +29,7 @@ HALF_LINE = tuple(x for x in SPECIAL if not x < 0)
 TINY_TO_HUGE = (*SPECIAL, 88.0, 89.0, 100.0, -87.0, -104.0, 709.0, 710.0, -745.0)
 
 
-def _function(
+def elementary(
     name: str,
     numpy: Callable[[Array], Array],
     derivative: Callable[[Tensor, Tensor, Tensor], Tensor],
@@ -49,7 +49,8 @@ def _function(
     )
 
 
-def _rounding(name: str, numpy: Callable[[Array], Array]) -> Op:
+def rounding(name: str, numpy: Callable[[Array], Array]) -> Op:
+    """An op that rounds floats to whole numbers."""
     return define(
         name,
         shape=same_shape,
@@ -69,85 +70,97 @@ def _sigmoid(x: Array) -> Array:
     return np.where(np.isnan(x), x, np.where(x >= 0, one, z) / (one + z))
 
 
+def _softplus(x: Array) -> Array:
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
 def _erf(x: Array) -> Array:
     wide = np.vectorize(math.erf, otypes=[np.float64])(x)
     return np.asarray(wide).astype(x.dtype)
 
 
-EXP = _function(
+EXP = elementary(
     "exp",
     np.exp,
     lambda g, y, x: guarded_multiply(g, y),  # dy/dx = y
     unary(-3, 3, TINY_TO_HUGE),
 )
-EXPM1 = _function(
+EXPM1 = elementary(
     "expm1",
     np.expm1,
     lambda g, y, x: guarded_multiply(g, y + 1),  # dy/dx = y + 1
     unary(-3, 3, TINY_TO_HUGE),
 )
-LOG = _function(
+LOG = elementary(
     "log",
     np.log,
     lambda g, y, x: guarded_divide(g, x),  # dy/dx = 1 / x
     unary(0.1, 3),
 )
-LOG1P = _function(
+LOG1P = elementary(
     "log1p",
     np.log1p,
     lambda g, y, x: guarded_divide(g, x + 1),  # dy/dx = 1 / (1 + x)
     unary(-0.8, 3),
 )
-TANH = _function(
+TANH = elementary(
     "tanh",
     np.tanh,
     lambda g, y, x: g * (1 - y * y),  # dy/dx = 1 - y^2
     unary(-3, 3, (*SPECIAL, 9.0, 20.0, 0.55)),
 )
-SIGMOID = _function(
+SIGMOID = elementary(
     "sigmoid",
     _sigmoid,
     lambda g, y, x: g * (y * (1 - y)),  # dy/dx = y (1 - y)
     unary(-5, 5, TINY_TO_HUGE),
 )
-ERF = _function(
+SOFTPLUS = elementary(
+    "softplus",
+    _softplus,
+    lambda g, y, x: g * sigmoid(x),  # dy/dx = sigmoid x
+    unary(-5, 5, TINY_TO_HUGE),
+    cost=30,
+)
+ERF = elementary(
     "erf",
     _erf,
     lambda g, y, x: g * (exp(-(x * x)) * (2 / math.sqrt(math.pi))),
     unary(-3, 3),
 )
-SQRT = _function(
+SQRT = elementary(
     "sqrt",
     np.sqrt,
     lambda g, y, x: guarded_divide(g, y + y),  # dy/dx = 1 / (2 y)
     unary(0.1, 3),
     cost=6,
 )
-RSQRT = _function(
+RSQRT = elementary(
     "rsqrt",
     lambda x: 1 / np.sqrt(x),
     lambda g, y, x: guarded_multiply(g, y * y * y * -0.5),  # dy/dx = -y^3 / 2
     unary(0.1, 3),
     cost=8,
 )
-SIN = _function(
+SIN = elementary(
     "sin",
     np.sin,
     lambda g, y, x: g * cos(x),  # dy/dx = cos x
     unary(-3, 3, (*SPECIAL, 1e5, 1e15, 3.0 * math.pi)),
 )
-COS = _function(
+COS = elementary(
     "cos",
     np.cos,
     lambda g, y, x: -g * sin(x),  # dy/dx = -sin x
     unary(-3, 3, (*SPECIAL, 1e5, 1e15, 2.5 * math.pi)),
 )
-FLOOR = _rounding("floor", np.floor)
-CEIL = _rounding("ceil", np.ceil)
-RINT = _rounding("rint", np.rint)
+FLOOR = rounding("floor", np.floor)
+CEIL = rounding("ceil", np.ceil)
+RINT = rounding("rint", np.rint)
 
 
-def _of(op: Op, x: ArrayLike) -> Tensor:
+def on_floats(op: Op, x: ArrayLike) -> Tensor:
+    """`op` on x; integers become floats, as in NumPy."""
     return apply(op, *floats(x))
 
 
@@ -158,7 +171,7 @@ def exp(x: ArrayLike) -> Tensor:
     >>> sg.compile(sg.exp([0.0, -1000.0]), target="reference")()
     array([1., 0.], dtype=float32)
     """
-    return _of(EXP, x)
+    return on_floats(EXP, x)
 
 
 def expm1(x: ArrayLike) -> Tensor:
@@ -168,7 +181,7 @@ def expm1(x: ArrayLike) -> Tensor:
     >>> sg.compile(sg.expm1([0.0, 1e-10]), target="reference")()
     array([0.e+00, 1.e-10], dtype=float32)
     """
-    return _of(EXPM1, x)
+    return on_floats(EXPM1, x)
 
 
 def log(x: ArrayLike) -> Tensor:
@@ -178,7 +191,7 @@ def log(x: ArrayLike) -> Tensor:
     >>> sg.compile(sg.log([1.0, 0.0]), target="reference")()
     array([  0., -inf], dtype=float32)
     """
-    return _of(LOG, x)
+    return on_floats(LOG, x)
 
 
 def log1p(x: ArrayLike) -> Tensor:
@@ -188,7 +201,7 @@ def log1p(x: ArrayLike) -> Tensor:
     >>> sg.compile(sg.log1p([0.0, 1e-10]), target="reference")()
     array([0.e+00, 1.e-10], dtype=float32)
     """
-    return _of(LOG1P, x)
+    return on_floats(LOG1P, x)
 
 
 def tanh(x: ArrayLike) -> Tensor:
@@ -198,7 +211,7 @@ def tanh(x: ArrayLike) -> Tensor:
     >>> sg.compile(sg.tanh([0.0, 30.0]), target="reference")()
     array([0., 1.], dtype=float32)
     """
-    return _of(TANH, x)
+    return on_floats(TANH, x)
 
 
 def sigmoid(x: ArrayLike) -> Tensor:
@@ -208,7 +221,17 @@ def sigmoid(x: ArrayLike) -> Tensor:
     >>> sg.compile(sg.sigmoid([0.0, -1000.0]), target="reference")()
     array([0.5, 0. ], dtype=float32)
     """
-    return _of(SIGMOID, x)
+    return on_floats(SIGMOID, x)
+
+
+def softplus(x: ArrayLike) -> Tensor:
+    """``log(1 + exp(x))``, without overflow.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.softplus([0.0, 1000.0]), target="reference")()
+    array([6.931472e-01, 1.000000e+03], dtype=float32)
+    """
+    return on_floats(SOFTPLUS, x)
 
 
 def erf(x: ArrayLike) -> Tensor:
@@ -218,7 +241,7 @@ def erf(x: ArrayLike) -> Tensor:
     >>> sg.compile(sg.erf([0.0, 10.0]), target="reference")()
     array([0., 1.], dtype=float32)
     """
-    return _of(ERF, x)
+    return on_floats(ERF, x)
 
 
 def sqrt(x: ArrayLike) -> Tensor:
@@ -228,7 +251,7 @@ def sqrt(x: ArrayLike) -> Tensor:
     >>> sg.compile(sg.sqrt([4, 9]), target="reference")()
     array([2., 3.])
     """
-    return _of(SQRT, x)
+    return on_floats(SQRT, x)
 
 
 def rsqrt(x: ArrayLike) -> Tensor:
@@ -238,7 +261,7 @@ def rsqrt(x: ArrayLike) -> Tensor:
     >>> sg.compile(sg.rsqrt([4.0, 0.0]), target="reference")()
     array([0.5, inf], dtype=float32)
     """
-    return _of(RSQRT, x)
+    return on_floats(RSQRT, x)
 
 
 def sin(x: ArrayLike) -> Tensor:
@@ -248,7 +271,7 @@ def sin(x: ArrayLike) -> Tensor:
     >>> sg.compile(sg.sin([0.0]), target="reference")()
     array([0.], dtype=float32)
     """
-    return _of(SIN, x)
+    return on_floats(SIN, x)
 
 
 def cos(x: ArrayLike) -> Tensor:
@@ -258,10 +281,11 @@ def cos(x: ArrayLike) -> Tensor:
     >>> sg.compile(sg.cos([0.0]), target="reference")()
     array([1.], dtype=float32)
     """
-    return _of(COS, x)
+    return on_floats(COS, x)
 
 
-def _rounded(op: Op, x: ArrayLike) -> Tensor:
+def rounded(op: Op, x: ArrayLike) -> Tensor:
+    """`op`, a rounding, on floats; integers stay as they are."""
     tensor = as_tensor(x)
     return apply(op, tensor) if is_float(tensor.dtype) else tensor
 
@@ -273,7 +297,7 @@ def floor(x: ArrayLike) -> Tensor:
     >>> sg.compile(sg.floor([1.7, -1.2]), target="reference")()
     array([ 1., -2.], dtype=float32)
     """
-    return _rounded(FLOOR, x)
+    return rounded(FLOOR, x)
 
 
 def ceil(x: ArrayLike) -> Tensor:
@@ -283,7 +307,7 @@ def ceil(x: ArrayLike) -> Tensor:
     >>> sg.compile(sg.ceil([1.7, -1.2]), target="reference")()
     array([ 2., -1.], dtype=float32)
     """
-    return _rounded(CEIL, x)
+    return rounded(CEIL, x)
 
 
 def rint(x: ArrayLike) -> Tensor:

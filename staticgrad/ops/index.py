@@ -1,8 +1,8 @@
-"""Elements at positions that are data: check_index, take, scatter_add, position.
+"""Elements at positions that are data: check_index, take, position.
 
 Only check_index can fail while a graph runs: it wraps negative indices and refuses
-those out of range; take and scatter_add want checked indices. take and scatter_add are
-each other's gradient.
+those out of range; take and scatter (scatter.py) want checked indices. take and a
+scatter that adds are each other's gradient.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from staticgrad.ir.op import (
     IndexCheck,
     Position,
     Sample,
-    Scatter,
     define,
 )
 from staticgrad.ir.size import Dim, Shape
 from staticgrad.ir.types import INT64, DType, TensorType, normalize_axis
-from staticgrad.ops.views import numbers, same_dtype
+from staticgrad.ops.leaves import frozen
+from staticgrad.ops.named import named
+from staticgrad.ops.views import broadcasted, numbers, same_dtype
 
 Array = npt.NDArray[Any]
 
@@ -68,21 +69,26 @@ CHECK_INDEX = define(
 )
 
 
-# ---- take and scatter_add ------------------------------------------------------------
+# ---- take ----------------------------------------------------------------------------
 
 
-def _checked(index: TensorType) -> None:
+def taken_shape(
+    x: TensorType,
+    index: TensorType,
+    *,
+    axis: int,
+    pointwise: bool,
+    window: Dim | None = None,
+) -> Shape:
+    """The shape of what take gives, and of what scatter puts."""
     if index.dtype != INT64:
         raise DTypeError("an int64 index", "check_index makes one")
-
-
-def _take_shape(
-    x: TensorType, index: TensorType, *, axis: int, pointwise: bool
-) -> Shape:
-    _checked(index)
     place = normalize_axis(axis, len(x.shape))
     if not pointwise:
-        return x.shape[:place] + index.shape + x.shape[place + 1 :]
+        wide = () if window is None else (window,)
+        return x.shape[:place] + index.shape + wide + x.shape[place + 1 :]
+    if window is not None:
+        raise ShapeError("no window where the index is pointwise")
     if _others(x.shape, place) != _others(index.shape, place):
         raise ShapeError(f"an index with the sizes of x on every axis but {axis}")
     return index.shape
@@ -93,21 +99,29 @@ def _others(shape: Shape, axis: int) -> Shape:
 
 
 def _take_vjp(
-    g: Tensor, y: Tensor, x: Tensor, index: Tensor, *, axis: int, pointwise: bool
+    g: Tensor, y: Tensor, x: Tensor, index: Tensor, **attrs: Any
 ) -> tuple[Tensor, None]:
-    shape = x.shape
-    return scattered(index, g, shape, axis, pointwise), None
+    """Zeros, and g added where it was taken."""
+    nothing = broadcasted(frozen(np.zeros((), g.dtype)), x.shape)
+    return named("scatter", nothing, index, g, combine="add", **attrs), None
 
 
-def _take_numpy(x: Array, index: Array, *, axis: int, pointwise: bool) -> Array:
+def _take_numpy(
+    x: Array, index: Array, *, axis: int, pointwise: bool, window: int | None = None
+) -> Array:
     if pointwise:
         return np.take_along_axis(x, index, axis)
-    return np.take(x, index, axis)
+    return np.take(x, windows(index, window), axis)
+
+
+def windows(index: Array, window: int | None) -> Array:
+    """Each index and those that follow it, along a new last axis."""
+    return index if window is None else index[..., None] + np.arange(window)
 
 
 TAKE = define(
     "take",
-    shape=_take_shape,
+    shape=taken_shape,
     dtype=same_dtype,
     vjp=_take_vjp,
     code=Gather(),
@@ -119,6 +133,9 @@ TAKE = define(
         Sample((numbers(3, 2), np.zeros((0,), np.int64)), _at(1)),
         Sample((numbers(2, 3), np.array([[0, 2], [1, 1]])), _at(1, True)),
         Sample((numbers(3, 2), np.array([[2, 0]])), _at(0, True)),
+        Sample((numbers(5, 2), np.array(1)), {**_at(0), "window": 3}),
+        Sample((numbers(2, 5), np.array([1, 0, 1])), {**_at(1), "window": 4}),
+        Sample((numbers(2, 3), np.array([3, 1])), {**_at(1), "window": 0}),
     ],
     bad=lambda: [
         Bad((numbers(4), numbers(2)), _at(0), DTypeError, "int64 index"),
@@ -128,79 +145,8 @@ TAKE = define(
 )
 
 
-def _scatter_shape(
-    index: TensorType, updates: TensorType, *, shape: Shape, axis: int, pointwise: bool
-) -> Shape:
-    _checked(index)
-    place = normalize_axis(axis, len(shape))
-    whole = TensorType(shape, updates.dtype)
-    if _take_shape(whole, index, axis=place, pointwise=pointwise) != updates.shape:
-        raise ShapeError("updates of the shape that take gives")
-    return shape
-
-
-def _scatter_dtype(index: TensorType, updates: TensorType, **_: Any) -> DType:
-    if updates.dtype.kind == "b":
-        raise DTypeError("updates that are numbers", "cast them to an integer dtype")
-    return updates.dtype
-
-
-def _scatter_vjp(
-    g: Tensor,
-    y: Tensor,
-    index: Tensor,
-    updates: Tensor,
-    *,
-    shape: Shape,
-    axis: int,
-    pointwise: bool,
-) -> tuple[None, Tensor]:
-    return None, apply(TAKE, g, index, axis=axis, pointwise=pointwise)
-
-
-def _scatter_numpy(
-    index: Array, updates: Array, *, shape: tuple[int, ...], axis: int, pointwise: bool
-) -> Array:
-    result = np.zeros(shape, updates.dtype)
-    if pointwise:
-        grid: list[Any] = list(np.indices(index.shape, sparse=True))
-        grid[axis] = index
-        np.add.at(result, tuple(grid), updates)
-        return result
-    before: tuple[Any, ...] = (slice(None),) * (axis % len(shape))
-    np.add.at(result, (*before, index), updates)
-    return result
-
-
-SCATTER_ADD = define(
-    "scatter_add",
-    shape=_scatter_shape,
-    dtype=_scatter_dtype,
-    vjp=_scatter_vjp,
-    code=Scatter(),
-    numpy=_scatter_numpy,
-    samples=lambda: [
-        Sample((np.array([2, 0, 2]), numbers(3, 3)), _into((4, 3), 0)),
-        Sample((np.array([[3, 1], [1, 1]]), numbers(2, 2, 2, 2)), _into((2, 4, 2), 1)),
-        Sample((np.array(3), numbers()), _into((4,), 0)),
-        Sample((np.zeros(0, np.int64), numbers(3, 0)), _into((3, 2), 1)),
-        Sample((np.array([[0, 0], [1, 2]]), numbers(2, 2)), _into((2, 3), 1, True)),
-        Sample((np.array([1, 1]), np.array([3, 4])), _into((2,), 0)),
-    ],
-    bad=lambda: [
-        Bad((np.arange(2), numbers(3)), _into((4,), 0), ShapeError, "that take gives"),
-        Bad((numbers(2), numbers(2)), _into((4,), 0), DTypeError, "int64 index"),
-        Bad((np.arange(2), np.ones(2, bool)), _into((4,), 0), DTypeError, "numbers"),
-    ],
-)
-
-
 def _at(axis: int, pointwise: bool = False) -> dict[str, Any]:
     return {"axis": axis, "pointwise": pointwise}
-
-
-def _into(shape: Shape, axis: int, pointwise: bool = False) -> dict[str, Any]:
-    return {"shape": shape, "axis": axis, "pointwise": pointwise}
 
 
 # ---- position ------------------------------------------------------------------------
@@ -257,17 +203,22 @@ def checked(index: Tensor, extent: Dim, wrap: bool = True) -> Tensor:
     return apply(CHECK_INDEX, index, extent=extent, wrap=wrap)
 
 
-def taken(x: Tensor, index: Tensor, axis: int, pointwise: bool = False) -> Tensor:
-    """Elements of `x` at a checked `index` along `axis`."""
-    return apply(TAKE, x, index, axis=axis, pointwise=pointwise)
-
-
-def scattered(
-    index: Tensor, updates: Tensor, shape: Shape, axis: int, pointwise: bool = False
+def taken(
+    x: Tensor,
+    index: Tensor,
+    axis: int,
+    pointwise: bool = False,
+    window: Dim | None = None,
 ) -> Tensor:
-    """Zeros of `shape` with `updates` added at a checked `index` along `axis`."""
-    attrs = {"shape": shape, "axis": axis, "pointwise": pointwise}
-    return apply(SCATTER_ADD, index, updates, **attrs)
+    """Elements of `x` at a checked `index` along `axis`.
+
+    With a `window`, that many elements from each index on, along a new axis after those
+    of the index; the index has to be checked against the axis less window - 1.
+    """
+    attrs: dict[str, Any] = {"axis": axis, "pointwise": pointwise}
+    if window is not None:
+        attrs["window"] = window
+    return apply(TAKE, x, index, **attrs)
 
 
 def position(shape: Shape, axis: int, dtype: DType = INT64) -> Tensor:

@@ -1,7 +1,4 @@
-"""Logic on bools: and, or, xor, not, of what is not 0; bitwise ones for bools only.
-
-The operators & | ^ ~ of Tensors are the bitwise functions.
-"""
+"""Logic on bools: and, or, xor, not, of what is not 0."""
 
 from __future__ import annotations
 
@@ -24,7 +21,6 @@ from staticgrad.ops.examples import (
 from staticgrad.ops.promote import ArrayLike, as_tensor
 from staticgrad.ops.rules import (
     broadcast,
-    dtype_error,
     gives_bool,
     same_shape,
 )
@@ -67,55 +63,6 @@ LOGICAL_NOT = define(
 def as_bool(x: ArrayLike) -> Tensor:
     """`x` as bool: ``x != 0``."""
     return cast(as_tensor(x), BOOL)
-
-
-def bools(name: str, *values: ArrayLike) -> tuple[Tensor, ...]:
-    """`values` as Tensors, or a DTypeError of function `name` if one is not bool."""
-    tensors = tuple(as_tensor(value) for value in values)
-    if any(t.dtype != BOOL for t in tensors):
-        advice = "compare first, as in x != 0: there are no operations on bits"
-        raise dtype_error(name, tensors, "the dtype bool", advice)
-    return tensors
-
-
-def bitwise_and(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 & x2`` of bools; DTypeError for integers.
-
-    >>> import staticgrad as sg
-    >>> sg.compile(sg.bitwise_and([True, False], True), target="reference")()
-    array([ True, False])
-    """
-    return apply(LOGICAL_AND, *bools("bitwise_and", x1, x2))
-
-
-def bitwise_or(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 | x2`` of bools; DTypeError for integers.
-
-    >>> import staticgrad as sg
-    >>> sg.compile(sg.bitwise_or([True, False], False), target="reference")()
-    array([ True, False])
-    """
-    return apply(LOGICAL_OR, *bools("bitwise_or", x1, x2))
-
-
-def bitwise_xor(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 ^ x2`` of bools; DTypeError for integers.
-
-    >>> import staticgrad as sg
-    >>> sg.compile(sg.bitwise_xor([True, False], True), target="reference")()
-    array([False,  True])
-    """
-    return apply(LOGICAL_XOR, *bools("bitwise_xor", x1, x2))
-
-
-def invert(x: ArrayLike) -> Tensor:
-    """``~x`` of bools; DTypeError for integers.
-
-    >>> import staticgrad as sg
-    >>> sg.compile(sg.invert([True, False]), target="reference")()
-    array([False,  True])
-    """
-    return apply(LOGICAL_NOT, *bools("invert", x))
 
 
 def logical_and(x1: ArrayLike, x2: ArrayLike) -> Tensor:

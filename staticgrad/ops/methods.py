@@ -17,11 +17,11 @@ from staticgrad.ir.size import Dim, Size
 from staticgrad.ir.source import at, here
 from staticgrad.ops import (
     arithmetic,
+    bits,
     compare,
     division,
     functions,
     indexing,
-    logic,
     powers,
     products,
     shape,
@@ -29,8 +29,9 @@ from staticgrad.ops import (
 )
 from staticgrad.ops import reduce as reductions
 from staticgrad.ops.activations import clip
+from staticgrad.ops.at import at_of
 from staticgrad.ops.promote import astype
-from staticgrad.ops.protocol import array_function, array_ufunc
+from staticgrad.ops.protocol import EQUIVALENTS, array_function, array_ufunc
 from staticgrad.ops.rules import shape_error
 
 Binary = Callable[[Any, Any], Any]
@@ -70,9 +71,11 @@ OPERATORS: dict[str, Binary] = {
     "mod": division.remainder,
     "pow": powers.power,
     "matmul": products.matmul,
-    "and": logic.bitwise_and,
-    "or": logic.bitwise_or,
-    "xor": logic.bitwise_xor,
+    "and": bits.bitwise_and,
+    "or": bits.bitwise_or,
+    "xor": bits.bitwise_xor,
+    "lshift": bits.left_shift,
+    "rshift": bits.right_shift,
 }
 
 COMPARISONS: dict[str, Binary] = {
@@ -174,15 +177,40 @@ def _array(self: Tensor, *_: Any, **__: Any) -> NoReturn:
 def _setitem(self: Tensor, *_: Any) -> NoReturn:
     raise TypeError(
         f"item assignment requires an array, got {self.type}, which never changes; "
-        f"choose with sg.where or add with sg.scatter_add{at(here())}"
+        f"use x.at[key].set(values), which gives a new one{at(here())}"
     )
 
 
+# What tensors of other libraries have, and what takes its place here.
+ELSEWHERE = {
+    "backward": "sg.grad(y, wrt) is the gradient, as a tensor",
+    "grad": "sg.grad(y, wrt) is the gradient, as a tensor",
+    "requires_grad": "any float tensor may be in sg.grad(y, wrt)",
+    "detach": "use sg.stop_gradient(x)",
+    "register_hook": "gradients are tensors: compute with sg.grad(y, wrt)",
+    "numpy": "compile it and call it, as in sg.compile(y)()",
+    "eval": "compile it and call it, as in sg.compile(y)()",
+    "view": "use .reshape",
+    "permute": "use .transpose",
+    "unsqueeze": "use sg.expand_dims",
+}
+
+
+def _missing(self: Tensor, name: str) -> NoReturn:
+    """An AttributeError; for names that other libraries have, with advice."""
+    text = f"'{type(self).__name__}' object has no attribute {name!r}"
+    advice = ELSEWHERE.get(name)
+    if advice is None and name in EQUIVALENTS:
+        advice = f"use sg.{name}(x)"
+    raise AttributeError(f"{text}; {advice}{at(here())}" if advice else text)
+
+
 METHODS: dict[str, Any] = {
+    "__getattr__": _missing,
     "__neg__": arithmetic.negative,
     "__pos__": arithmetic.positive,
     "__abs__": arithmetic.absolute,
-    "__invert__": logic.invert,
+    "__invert__": bits.invert,
     "__round__": functions.round,
     "__divmod__": _divmod,
     "__getitem__": indexing.getitem,
@@ -199,6 +227,7 @@ METHODS: dict[str, Any] = {
     "__array_function__": array_function,
     "T": property(shape.transpose),
     "mT": property(shape.matrix_transpose),
+    "at": property(at_of),
     "size": property(_size),
     "item": _item,
     "tolist": _item,

@@ -1,4 +1,4 @@
-"""Inputs written into regions of a result: the ops pad and concatenate."""
+"""Inputs written into regions of a result: the ops pad, concatenate and replace."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Bad, Layout, Piece, Place, Sample, define
 from staticgrad.ir.size import Dim, Shape
 from staticgrad.ir.types import DType, TensorType, normalize_axis
-from staticgrad.ops.slicing import SLICE, cut
-from staticgrad.ops.views import numbers, same_dtype
+from staticgrad.ops.bounds import Bounds
+from staticgrad.ops.leaves import frozen
+from staticgrad.ops.slicing import SLICE, cut, flipped_axes
+from staticgrad.ops.views import broadcasted, numbers, same_dtype
 
 Number: TypeAlias = float | int | bool
 
@@ -63,6 +65,10 @@ def _pad_vjp(
     return (apply(SLICE, g, starts=low, sizes=x.shape, steps=steps),)
 
 
+def _pad_jvp(ts: tuple[Tensor], y: Tensor, x: Tensor, **attrs: Any) -> Tensor:
+    return apply(PAD, *ts, **{**attrs, "value": 0})
+
+
 def _pad_numpy(
     x: npt.NDArray[Any],
     *,
@@ -86,6 +92,7 @@ PAD = define(
     shape=_pad_shape,
     dtype=same_dtype,
     vjp=_pad_vjp,
+    jvp=_pad_jvp,
     code=Place(_pad_pieces, lambda *, value, **_: value),
     numpy=_pad_numpy,
     samples=lambda: [
@@ -187,3 +194,95 @@ CONCATENATE = define(
 def joined(parts: Sequence[Tensor], axis: int) -> Tensor:
     """Tensors of one dtype after one another along `axis`; a single one as it is."""
     return parts[0] if len(parts) == 1 else apply(CONCATENATE, *parts, axis=axis)
+
+
+# ---- replace -------------------------------------------------------------------------
+
+
+def _replace_shape(
+    x: TensorType, part: TensorType, *, starts: Shape, steps: tuple[int, ...]
+) -> Shape:
+    cut_shape = SLICE.shape(x, starts=starts, sizes=part.shape, steps=steps)
+    if any(step < 1 for step in steps) or cut_shape != part.shape:
+        raise ShapeError("steps that are positive")
+    return x.shape
+
+
+def _replace_pieces(
+    shape: Shape, x: TensorType, part: TensorType, *, starts: Shape, steps: Shape
+) -> tuple[Piece, Piece]:
+    whole = Layout.contiguous(shape)
+    offset: Dim = 0
+    for start, stride in zip(starts, whole.strides, strict=True):
+        offset = offset + start * stride
+    strides = tuple(s * k for s, k in zip(whole.strides, steps, strict=True))
+    return Piece(0, whole), Piece(1, Layout(part.shape, strides, offset))
+
+
+def _replace_vjp(
+    g: Tensor,
+    y: Tensor,
+    x: Tensor,
+    part: Tensor,
+    *,
+    starts: Shape,
+    steps: tuple[int, ...],
+) -> tuple[Tensor, Tensor]:
+    nothing = broadcasted(frozen(np.zeros((), g.dtype)), part.shape)
+    inside = apply(SLICE, g, starts=starts, sizes=part.shape, steps=steps)
+    return apply(REPLACE, g, nothing, starts=starts, steps=steps), inside
+
+
+def _replace_numpy(
+    x: npt.NDArray[Any],
+    part: npt.NDArray[Any],
+    *,
+    starts: tuple[int, ...],
+    steps: tuple[int, ...],
+) -> npt.NDArray[Any]:
+    result = np.array(x)
+    places = zip(starts, steps, part.shape, strict=True)
+    if part.size:
+        key = tuple(slice(a, a + (n - 1) * k + 1, k) for a, k, n in places)
+        result[key] = part
+    return result
+
+
+REPLACE = define(
+    "replace",
+    shape=_replace_shape,
+    dtype=_one_dtype,
+    vjp=_replace_vjp,
+    code=Place(_replace_pieces, lambda **_: None),
+    numpy=_replace_numpy,
+    samples=lambda: [
+        Sample((numbers(4, 3), numbers(2, 1)), _region((1, 2), (1, 1))),
+        Sample((numbers(7), numbers(3)), _region((1,), (2,))),
+        Sample((numbers(3), numbers(3)), _region((0,), (1,))),
+        Sample((numbers(3), numbers(0)), _region((2,), (1,))),
+        Sample((numbers(), numbers()), _region((), ())),
+        Sample((np.arange(3), np.arange(1)), _region((1,), (1,))),
+    ],
+    bad=lambda: [
+        Bad((numbers(4), numbers(3)), _region((2,), (1,)), ShapeError, "within 0..3"),
+        Bad((numbers(4), numbers(2)), _region((3,), (-1,)), ShapeError, "positive"),
+        Bad((numbers(2), np.arange(2)), _region((0,), (1,)), DTypeError, "one dtype"),
+    ],
+)
+
+
+def _region(starts: tuple[int, ...], steps: tuple[int, ...]) -> dict[str, Any]:
+    return {"starts": starts, "steps": steps}
+
+
+def replaced(x: Tensor, part: Tensor, bounds: Sequence[Bounds]) -> Tensor:
+    """`x` with `part` where a slice with these bounds per axis would cut.
+
+    An axis with a negative step is filled from its end.
+    """
+    part = flipped_axes(part, [a for a, (_, _, step) in enumerate(bounds) if step < 0])
+    starts = tuple(
+        start + (size - 1) * step if step < 0 else start for start, size, step in bounds
+    )
+    steps = tuple(abs(step) for _, _, step in bounds)
+    return apply(REPLACE, x, part, starts=starts, steps=steps)

@@ -143,7 +143,9 @@ def _times(x: Tensor, y: Tensor) -> Tensor:
 
 
 def dot(a: ArrayLike, b: ArrayLike) -> Tensor:
-    """The product of vectors, matrices or scalars; sums over the last axis of `a`.
+    """The sum of products over the last axis of `a` and the last but one of `b`.
+
+    A vector `b` has its one axis; with a scalar it is their product.
 
     >>> import staticgrad as sg
     >>> print(sg.dot(sg.input("x", ("n",)), sg.input("y", ("n",))).type)
@@ -152,10 +154,12 @@ def dot(a: ArrayLike, b: ArrayLike) -> Tensor:
     x, y = promoted(a, b)
     if x.ndim == 0 or y.ndim == 0:
         return _times(x, y)
-    if y.ndim > 2:
-        rule = "a second argument of two axes at most"
-        raise shape_error("dot", (x, y), rule, "use sg.matmul")
-    return matmul(x, y)
+    if y.ndim <= 2:
+        return matmul(x, y)
+    rows, columns = y.shape[:-2], y.shape[-1]
+    order = (y.ndim - 2, *range(y.ndim - 2), y.ndim - 1)
+    matrix = reshaped(transposed(y, order), (y.shape[-2], product(rows) * columns))
+    return reshaped(matmul(x, matrix), (*x.shape[:-1], *rows, columns))
 
 
 def outer(a: ArrayLike, b: ArrayLike) -> Tensor:

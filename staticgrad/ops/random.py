@@ -31,7 +31,7 @@ from staticgrad.ops.philox import philox
 from staticgrad.ops.philox import uniform as philox_uniform
 from staticgrad.ops.place import unstacked
 from staticgrad.ops.promote import ArrayLike, as_tensor, promoted
-from staticgrad.ops.rules import dtype_error
+from staticgrad.ops.rules import dtype_error, shape_error
 from staticgrad.ops.shape import expand_dims
 from staticgrad.ops.stateful import by_mode
 
@@ -40,19 +40,30 @@ Array = npt.NDArray[Any]
 _WORDS = 4
 
 
-def _check_key(key: TensorType) -> None:
+def _check_key(key: TensorType, shape: Shape) -> None:
+    """Several keys, along leading axes, are for the leading axes of the result."""
     if key.dtype != UINT32:
         raise DTypeError("a key of dtype uint32", "sg.random.key(seed) makes one")
-    if key.shape != (_WORDS,):
+    if key.shape[-1:] != (_WORDS,):
         raise ShapeError("a key of four words", "sg.random.key(seed) makes one")
+    leading = key.shape[:-1]
+    if shape[: len(leading)] != leading:
+        advice = "give the draws of each key axes after those"
+        raise ShapeError("a shape that begins with the axes of the keys", advice)
 
 
 # ---- uniform -------------------------------------------------------------------------
 
 
 def _uniform_shape(key: TensorType, *, shape: Shape, bits: int) -> Shape:
-    _check_key(key)
+    _check_key(key, shape)
     return shape
+
+
+def _uniform_numpy(key: Array, *, shape: tuple[int, ...], bits: int) -> Array:
+    rest = shape[key.ndim - 1 :]
+    rows = [philox_uniform(one, rest, bits) for one in key.reshape(-1, _WORDS)]
+    return np.array(rows, f"float{bits}").reshape(shape)
 
 
 UNIFORM = define(
@@ -61,12 +72,14 @@ UNIFORM = define(
     dtype=lambda key, *, bits, **_: np.dtype(f"float{bits}"),
     vjp=None,
     code=Random("uniform{bits}({k0}, {k1}, {k2}, {k3}, {i})"),
-    numpy=lambda key, *, shape, bits: philox_uniform(key, shape, bits),
+    numpy=_uniform_numpy,
     samples=lambda: [
         Sample((_sample_key(),), {"shape": (3, 5), "bits": 32}, ulp=0.0),
         Sample((_sample_key(),), {"shape": (7,), "bits": 64}, ulp=0.0),
         Sample((_sample_key(),), {"shape": (0, 2), "bits": 32}, ulp=0.0),
         Sample((_sample_key(),), {"shape": (), "bits": 64}, ulp=0.0),
+        Sample((_sample_keys(),), {"shape": (2, 5), "bits": 32}, ulp=0.0),
+        Sample((_sample_keys()[None],), {"shape": (1, 2, 3), "bits": 64}, ulp=0.0),
     ],
     bad=lambda: [
         Bad((np.zeros(4),), {"shape": (), "bits": 32}, DTypeError, "uint32"),
@@ -79,14 +92,24 @@ def _sample_key() -> Array:
     return np.array([0xA4093822, 0x299F31D0, 3, 0xFFFFFFFF], np.uint32)
 
 
+def _sample_keys() -> Array:
+    return np.array([_sample_key(), [5, 6, 7, 8]], np.uint32)
+
+
 # ---- fold_in -------------------------------------------------------------------------
 
 
 def _fold_in_shape(key: TensorType, n: TensorType) -> Shape:
-    _check_key(key)
     if not n.shape or n.shape[-1] != 1:
         raise ShapeError("numbers whose last axis has size 1", "reshape them")
+    _check_key(key, n.shape[:-1])
     return (*n.shape[:-1], _WORDS)
+
+
+def _fold_in_numpy(key: Array, n: Array) -> Array:
+    words = key.reshape(*key.shape[:-1], *(1,) * (n.ndim - key.ndim), _WORDS)
+    k0, k1, k2, k3 = np.moveaxis(words, -1, 0)
+    return philox((n[..., 0], 0, k2, k3), (k0, k1))
 
 
 def _fold_in_dtype(key: TensorType, n: TensorType) -> DType:
@@ -101,10 +124,12 @@ FOLD_IN = define(
     dtype=_fold_in_dtype,
     vjp=None,
     code=Random("philox_word({k0}, {k1}, {k2}, {k3}, {1}, {i} & 3)"),
-    numpy=lambda key, n: philox((n[..., 0], 0, key[2], key[3]), (key[0], key[1])),
+    numpy=_fold_in_numpy,
     samples=lambda: [
         Sample((_sample_key(), np.array([7], np.uint32)), ulp=0.0),
         Sample((_sample_key(), np.arange(3, dtype=np.uint32)[:, None]), ulp=0.0),
+        Sample((_sample_keys(), np.array([[7], [9]], np.uint32)), ulp=0.0),
+        Sample((_sample_keys(), np.arange(6).astype("u4").reshape(2, 3, 1)), ulp=0.0),
     ],
     bad=lambda: [
         Bad((_sample_key(), np.uint32(7)), {}, ShapeError, "last axis"),
@@ -137,6 +162,15 @@ def key_words(seed: int) -> npt.NDArray[np.uint32]:
     return np.array([number % 2**32, number >> 32, 0, 0], np.uint32)
 
 
+def one_key(name: str, key: ArrayLike) -> Tensor:
+    """`key` as a Tensor, which is not several, on behalf of the function `name`."""
+    words = as_tensor(key)
+    if words.ndim > 1:
+        advice = "use sg.vmap over several keys"
+        raise shape_error(name, (words,), "a key of four words", advice)
+    return words
+
+
 def fold_in(key: ArrayLike, n: ArrayLike) -> Tensor:
     """A new key from `key` and the integer `n`, taken modulo 2**32.
 
@@ -151,7 +185,9 @@ def fold_in(key: ArrayLike, n: ArrayLike) -> Tensor:
     number = as_tensor(n)
     if number.dtype.kind not in "iu":
         raise dtype_error("fold_in", (number,), "integers to fold in")
-    return apply(FOLD_IN, as_tensor(key), expand_dims(cast(number, UINT32), -1))
+    return apply(
+        FOLD_IN, one_key("fold_in", key), expand_dims(cast(number, UINT32), -1)
+    )
 
 
 def split(key: ArrayLike, num: int = 2) -> list[Tensor]:
@@ -188,7 +224,8 @@ def uniform(
             f"result{at(here())}"
         )
     dims = as_shape("uniform", shape, names=True)
-    u = apply(UNIFORM, as_tensor(key), shape=dims, bits=8 * kind.itemsize)
+    words = one_key("uniform", key)
+    u = apply(UNIFORM, words, shape=dims, bits=8 * kind.itemsize)
     if _is(low, 0) and _is(high, 1):
         return u
     start, stop, u = promoted(low, high, u)
@@ -214,7 +251,7 @@ def bernoulli(
     if shape is None:
         shape = as_tensor(p).shape
     dims = as_shape("bernoulli", shape, names=True)
-    u = apply(UNIFORM, as_tensor(key), shape=dims, bits=32)
+    u = apply(UNIFORM, one_key("bernoulli", key), shape=dims, bits=32)
     return named("less", *promoted(u, p))
 
 

@@ -120,6 +120,22 @@ def moveaxis(
     return transposed(x, tuple(order))
 
 
+def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Tensor:
+    """`a` with `axis` moved to stand before the axis that is at `start`.
+
+    >>> import staticgrad as sg
+    >>> print(sg.rollaxis(sg.input("x", (2, 3, 4)), 2).type)
+    float32[4, 2, 3]
+    """
+    x = as_tensor(a)
+    place = one_axis("rollaxis", x, axis)
+    target = start + x.ndim if start < 0 else start
+    if not 0 <= target <= x.ndim:
+        rule = f"a start in -{x.ndim}..{x.ndim}, got {start}"
+        raise shape_error("rollaxis", (), rule)
+    return moveaxis(x, place, target - 1 if place < target else target)
+
+
 def expand_dims(a: ArrayLike, axis: int | Sequence[int]) -> Tensor:
     """`a` with axes of size 1 at the places `axis` of the result.
 
@@ -189,6 +205,6 @@ def axis_list(axis: int | Sequence[int]) -> tuple[int, ...]:
 
 __all__ = [
     "broadcast_arrays", "broadcast_to", "broadcasted", "expand_dims",
-    "matrix_transpose", "moveaxis", "ravel", "reshape", "reshaped", "squeeze",
-    "swapaxes", "transpose", "transposed",
+    "matrix_transpose", "moveaxis", "ravel", "reshape", "reshaped", "rollaxis",
+    "squeeze", "swapaxes", "transpose", "transposed",
 ]  # fmt: skip

@@ -233,3 +233,46 @@ def _split_at(x: Tensor, indices: list[Dim], axis: int) -> list[Tensor]:
         sliced(x, [*whole[:axis], bounds(slice(a, b), n, x), *whole[axis + 1 :]])
         for a, b in pairwise(edges)
     ]
+
+
+def hsplit(
+    ary: ArrayLike, indices_or_sections: int | Sequence[int | Size]
+) -> list[Tensor]:
+    """`ary` cut along the second axis; along the first if it has one.
+
+    >>> import staticgrad as sg
+    >>> [part.shape for part in sg.hsplit(sg.input("x", ("n", 4)), 2)]
+    [(Size('n'), 2), (Size('n'), 2)]
+    """
+    x = as_tensor(ary)
+    return split(x, indices_or_sections, 0 if x.ndim == 1 else 1)
+
+
+def vsplit(
+    ary: ArrayLike, indices_or_sections: int | Sequence[int | Size]
+) -> list[Tensor]:
+    """`ary`, of two axes at least, cut along the first.
+
+    >>> import staticgrad as sg
+    >>> [part.shape for part in sg.vsplit(sg.input("x", (4, 3)), 2)]
+    [(2, 3), (2, 3)]
+    """
+    x = as_tensor(ary)
+    if x.ndim < 2:
+        raise shape_error("vsplit", (x,), "an array of at least two axes")
+    return split(x, indices_or_sections, 0)
+
+
+def dsplit(
+    ary: ArrayLike, indices_or_sections: int | Sequence[int | Size]
+) -> list[Tensor]:
+    """`ary`, of three axes at least, cut along the third.
+
+    >>> import staticgrad as sg
+    >>> [part.shape for part in sg.dsplit(sg.input("x", (2, 3, 4)), 2)]
+    [(2, 3, 2), (2, 3, 2)]
+    """
+    x = as_tensor(ary)
+    if x.ndim < 3:
+        raise shape_error("dsplit", (x,), "an array of at least three axes")
+    return split(x, indices_or_sections, 2)

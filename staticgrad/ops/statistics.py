@@ -1,4 +1,6 @@
-"""Composites of reductions: mean, var, std, argmax, argmin, logsumexp, softmax.
+"""Composites of reductions: mean, var, std, argmax, argmin, logsumexp, softmax, ...
+
+Kinks: std has the derivative 0 where it is 0, as a norm.
 
 softmax, log_softmax and logsumexp subtract the maximum, which takes no gradient: their
 value does not depend on it.
@@ -14,13 +16,29 @@ from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Op
 from staticgrad.ir.size import Dim, product
 from staticgrad.ir.types import FLOAT64, INT64, is_float
+from staticgrad.ops.activations import isclose
 from staticgrad.ops.casting import cast
 from staticgrad.ops.choice import where
 from staticgrad.ops.functions import exp, log, sqrt
 from staticgrad.ops.leaves import dtype_of
+from staticgrad.ops.logic import as_bool
 from staticgrad.ops.named import named
-from staticgrad.ops.promote import ArrayLike, as_tensor, floats, stop_gradient
-from staticgrad.ops.reduce import REDUCE_MAX, REDUCE_MIN, REDUCE_SUM, Axis, reduced
+from staticgrad.ops.promote import (
+    ArrayLike,
+    as_tensor,
+    floats,
+    promoted,
+    quotients,
+    stop_gradient,
+)
+from staticgrad.ops.reduce import (
+    REDUCE_ALL,
+    REDUCE_MAX,
+    REDUCE_MIN,
+    REDUCE_SUM,
+    Axis,
+    reduced,
+)
 from staticgrad.ops.rules import one_axis, shape_error, some_axes
 
 LAST = np.iinfo(np.int64).max
@@ -53,9 +71,14 @@ def mean(
 
 
 def average(
-    a: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None
+    a: ArrayLike,
+    axis: Axis = None,
+    weights: ArrayLike | None = None,
+    keepdims: bool = False,
 ) -> Tensor:
-    """The mean over `axis`, weighted by `weights` (of the shape of `a`).
+    """The mean over `axis`, weighted by `weights`.
+
+    They have the shape of `a`, or, where `axis` is one axis, its size.
 
     >>> import staticgrad as sg
     >>> y = sg.average([1.0, 2.0, 3.0], weights=[1.0, 0.0, 1.0])
@@ -63,12 +86,25 @@ def average(
     2.0
     """
     if weights is None:
-        return mean(a, axis)
-    x, w = floats(a, weights)
-    if x.shape != w.shape:
-        raise shape_error("average", (x, w), "weights of the shape of a")
-    top = reduced(REDUCE_SUM, "average", x * w, axis, False)
-    return top / reduced(REDUCE_SUM, "average", w, axis, False)
+        return mean(a, axis, keepdims=keepdims)
+    x, w = quotients(a, weights)
+    if w.shape != x.shape:
+        w = _along(x, w, axis)
+    top = reduced(REDUCE_SUM, "average", x * w, axis, keepdims)
+    return top / reduced(REDUCE_SUM, "average", w, axis, keepdims)
+
+
+def _along(x: Tensor, w: Tensor, axis: Axis) -> Tensor:
+    """Weights of one axis, repeated along the others."""
+    rule = "weights of the shape of a, or of the size of its axis"
+    if not isinstance(axis, int) or w.ndim != 1:
+        raise shape_error("average", (x, w), rule)
+    place = one_axis("average", x, axis)
+    if w.shape[0] != x.shape[place]:
+        raise shape_error("average", (x, w), rule)
+    shape = tuple(n if k == place else 1 for k, n in enumerate(x.shape))
+    row = named("reshape", w, shape=shape)
+    return named("broadcast_to", row, shape=x.shape)
 
 
 def var(
@@ -106,7 +142,69 @@ def std(
     >>> float(sg.compile(sg.std([1, 3]), target="reference")())
     1.0
     """
-    return sqrt(var(a, axis, dtype, ddof, keepdims))
+    return root(var(a, axis, dtype, ddof, keepdims))
+
+
+def root(x: Tensor) -> Tensor:
+    """The square root of a sum of squares, with the derivative 0 at 0."""
+    zero = x == 0
+    return where(zero, 0, sqrt(where(zero, 1, x)))
+
+
+def ptp(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The maximum less the minimum over `axis` (all by default).
+
+    >>> import staticgrad as sg
+    >>> int(sg.compile(sg.ptp([3, 9, 5]), target="reference")())
+    6
+    """
+    x = as_tensor(a)
+    top = reduced(REDUCE_MAX, "ptp", x, axis, keepdims)
+    return top - reduced(REDUCE_MIN, "ptp", x, axis, keepdims)
+
+
+def count_nonzero(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """How many elements over `axis` (all by default) are not 0.
+
+    >>> import staticgrad as sg
+    >>> int(sg.compile(sg.count_nonzero([3, 0, 5]), target="reference")())
+    2
+    """
+    hits = cast(as_bool(a), INT64)
+    return reduced(REDUCE_SUM, "count_nonzero", hits, axis, keepdims)
+
+
+def allclose(
+    a: ArrayLike,
+    b: ArrayLike,
+    rtol: float = 1e-5,
+    atol: float = 1e-8,
+    equal_nan: bool = False,
+) -> Tensor:
+    """Whether `isclose` holds everywhere, a bool scalar.
+
+    >>> import staticgrad as sg
+    >>> bool(sg.compile(sg.allclose([1.0, 2.0], [1.0, 2.1]), target="reference")())
+    False
+    """
+    close = isclose(a, b, rtol, atol, equal_nan)
+    return reduced(REDUCE_ALL, "allclose", close, None, False)
+
+
+def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Tensor:
+    """Whether shapes and elements are equal, a bool scalar.
+
+    >>> import staticgrad as sg
+    >>> bool(sg.compile(sg.array_equal([1, 2], [1, 2]), target="reference")())
+    True
+    """
+    x, y = promoted(a1, a2)
+    if x.shape != y.shape:
+        return as_tensor(np.False_)
+    same = x == y
+    if equal_nan and is_float(x.dtype):
+        same = same | ((x != x) & (y != y))
+    return reduced(REDUCE_ALL, "array_equal", same, None, False)
 
 
 def argmax(a: ArrayLike, axis: int | None = None, keepdims: bool = False) -> Tensor:

@@ -214,11 +214,18 @@ def _broadcast_vjp(g: Tensor, y: Tensor, x: Tensor, *, shape: Shape) -> tuple[Te
     return (reshaped(total, x.shape),)
 
 
+def _broadcast_batch(n: Dim, x: Tensor, *, shape: Shape) -> Tensor:
+    """New axes come after the leading one."""
+    added = (1,) * (len(shape) + 1 - x.ndim)
+    return broadcasted(reshaped(x, (n, *added, *x.shape[1:])), (n, *shape))
+
+
 BROADCAST_TO = define(
     "broadcast_to",
     shape=_broadcast_shape,
     dtype=same_dtype,
     vjp=_broadcast_vjp,
+    batch=_broadcast_batch,
     code=View(_broadcast_layout),
     numpy=lambda x, *, shape: np.broadcast_to(x, shape),
     samples=lambda: [

@@ -16,6 +16,7 @@ import numpy as np
 from staticgrad import ops
 from staticgrad.errors import GraphError
 from staticgrad.ir.node import State, Stored, Tensor
+from staticgrad.ir.source import at, here
 from staticgrad.ir.types import FLOAT64
 from staticgrad.optim.optimizer import Optimizer, Pair, matched
 
@@ -41,7 +42,10 @@ class Adam(Optimizer):
     ) -> None:
         super().__init__(learning_rate)
         if not all(0 <= beta < 1 for beta in betas):
-            raise GraphError(f"Adam requires betas in 0 <= beta < 1, got {betas}")
+            raise GraphError(
+                f"Adam requires betas in 0 <= beta < 1, got {betas}; "
+                f"(0.9, 0.999) is usual{at(here())}"
+            )
         self.betas = (float(betas[0]), float(betas[1]))
         self.eps = float(eps)
         self.weight_decay = float(weight_decay)

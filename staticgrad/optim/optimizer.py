@@ -14,6 +14,7 @@ import numpy as np
 from staticgrad import ops
 from staticgrad.errors import GraphError, ShapeError
 from staticgrad.ir.node import State, Stored, Tensor, static_shape
+from staticgrad.ir.source import at, here
 from staticgrad.ir.types import DType
 from staticgrad.trees import flatten, flatten_as
 
@@ -54,7 +55,7 @@ class Optimizer:
         """
         raise TypeError(
             f"{type(self).__name__} requires an updates method, got none; "
-            "use SGD or Adam"
+            f"use SGD or Adam{at(here())}"
         )
 
     def rate(self, dtype: DType) -> Tensor:
@@ -89,17 +90,21 @@ def _require_match(name: str, leaf: Any, grad: Any) -> None:
     if not isinstance(leaf, Stored) or not isinstance(grad, Tensor):
         raise GraphError(
             f"updates requires parameters and their gradients, got "
-            f"{type(leaf).__name__} and {type(grad).__name__} as {name or 'value'}"
+            f"{type(leaf).__name__} and {type(grad).__name__} as {name or 'value'}; "
+            f"sg.grad(loss, params) gives gradients{at(here())}"
         )
     if leaf.type != grad.type:
         raise ShapeError(
             f"updates requires a gradient of the parameter's type, got {grad.type} "
-            f"for {leaf.name} {leaf.type}"
+            f"for {leaf.name} {leaf.type}; cast or reshape it{at(here())}"
         )
 
 
 def _checked_rate(rate: float) -> float:
     value = float(rate)
     if not value >= 0:
-        raise GraphError(f"optimizer requires a learning rate >= 0, got {rate}")
+        raise GraphError(
+            f"optimizer requires a learning rate >= 0, got {rate}; "
+            f"1e-3 is usual for Adam{at(here())}"
+        )
     return value

@@ -10,6 +10,7 @@ from typing import Any
 
 from staticgrad.errors import GraphError
 from staticgrad.ir.node import Stored, Tensor
+from staticgrad.ir.source import at, here
 from staticgrad.optim.optimizer import Optimizer, Pair, matched
 
 
@@ -32,7 +33,10 @@ class SGD(Optimizer):
     ) -> None:
         super().__init__(learning_rate)
         if nesterov and not momentum:
-            raise GraphError("SGD requires momentum > 0 for nesterov, got 0")
+            raise GraphError(
+                f"SGD requires momentum > 0 for nesterov, got {momentum}; "
+                f"0.9 is usual{at(here())}"
+            )
         self.momentum = float(momentum)
         self.nesterov = nesterov
         self.weight_decay = float(weight_decay)

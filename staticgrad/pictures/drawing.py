@@ -27,6 +27,7 @@ from staticgrad.ir.op import (
     Position,
     Random,
     Reduce,
+    Scan,
     Scatter,
     View,
 )
@@ -41,6 +42,7 @@ KINDS: dict[type, str] = {
     Position: "constant",
     Random: "random",
     Reduce: "reduction",
+    Scan: "reduction",
     Scatter: "indexing",
     View: "view",
 }

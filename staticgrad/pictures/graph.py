@@ -15,6 +15,7 @@ from staticgrad.pictures.fold import folds
 from staticgrad.pictures.heading import headed
 from staticgrad.pictures.layout import LayoutError, LayoutTimeout, layout
 from staticgrad.pictures.rows import draw_rows
+from staticgrad.pictures.svg import target_of
 from staticgrad.pictures.visits import split_visits
 
 # The whole, short runs, runs, modules, stretches.
@@ -45,7 +46,7 @@ def render(
     >>> sg.render(graph, tempfile.mkdtemp() + "/graph.svg").name
     'graph.svg'
     """
-    target = Path(path)
+    target = target_of(path)
     target.write_text(graph_svg(shown, seconds), encoding="utf-8")
     return target
 

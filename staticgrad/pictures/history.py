@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from staticgrad.pictures.axes import Axes, round_ticks
 from staticgrad.pictures.palette import LINES
-from staticgrad.pictures.svg import FAINT, Canvas
+from staticgrad.pictures.svg import FAINT, Canvas, target_of
 from staticgrad.pictures.text import shorten
 
 PANEL_WIDTH, PANEL_HEIGHT = 420.0, 250.0
@@ -29,7 +29,7 @@ def render_history(
     `history` maps names to one number per epoch. ``loss`` and ``val_loss`` share a
     panel, as do the other pairs.
     """
-    target = Path(path)
+    target = target_of(path)
     target.write_text(history_svg(history), encoding="utf-8")
     return target
 

@@ -15,7 +15,7 @@ from staticgrad.compiler.plan import Plan
 from staticgrad.pictures.axes import Axes, byte_ticks, round_ticks
 from staticgrad.pictures.palette import LINES
 from staticgrad.pictures.roles import Roles, buffer_roles
-from staticgrad.pictures.svg import FAINT, INK, Canvas
+from staticgrad.pictures.svg import FAINT, INK, Canvas, target_of
 from staticgrad.pictures.text import byte_text, shorten
 
 WIDTH, HEIGHT = 1120.0, 660.0
@@ -31,7 +31,7 @@ PROOFS = {
 
 def render_memory(plan: Plan, path: str | os.PathLike[str]) -> Path:
     """Write the picture of a memory plan as SVG; returns the path."""
-    target = Path(path)
+    target = target_of(path)
     target.write_text(memory_svg(plan), encoding="utf-8")
     return target
 

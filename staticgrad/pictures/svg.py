@@ -6,9 +6,13 @@ a light background, whatever the page around it. All lengths are in pixels.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from staticgrad.errors import GraphError
+from staticgrad.ir.source import at, here
 from staticgrad.pictures.text import escape
 
 FONT = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
@@ -27,6 +31,17 @@ def number(value: float) -> str:
     ('3.14', '2')
     """
     return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def target_of(path: str | os.PathLike[str]) -> Path:
+    """Where a picture goes; GraphError for the ending of another format."""
+    target = Path(path)
+    if target.suffix.lower() not in ("", ".svg"):
+        raise GraphError(
+            f"render requires a path that ends in .svg, got {target.name!r}; other "
+            f"programs, such as cairosvg, convert SVG{at(here())}"
+        )
+    return target
 
 
 @dataclass(slots=True)

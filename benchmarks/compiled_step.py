@@ -1,0 +1,54 @@
+"""What ``sg.compile`` does, stage by stage, with a stop watch between."""
+
+from benchmarks.built import built
+from benchmarks.workloads.workload import Arrays, Workload
+from staticgrad.compiler import blas, vm
+from staticgrad.compiler.backends.cpu import CpuTarget
+from staticgrad.compiler.codegen.loops import kernel_source
+from staticgrad.compiler.codegen.writer import canonical
+from staticgrad.compiler.kernels import LoopKernel
+from staticgrad.compiler.lower import lower
+from staticgrad.compiler.memory import plan
+from staticgrad.compiler.pipeline import optimise
+from staticgrad.compiler.verify import verify_plan, verify_schedule
+from staticgrad.ir.graph import Graph
+
+
+def compiled_step(workload: Workload, p: Arrays, d: Arrays, watch) -> list:
+    """Run once; (name, cached, seconds) of each kernel."""
+    made = built(workload, p, d, watch.lap)
+    inputs = list(made.inputs.values())
+    graph = Graph.closed(inputs, made.outputs, made.updates)
+    graph = optimise(graph, "train")
+    changing = [(leaf, new) for leaf, new in graph.updates if new is not leaf]
+    graph = Graph.closed(graph.inputs, graph.outputs, changing)
+    watch.lap("passes")
+    schedule = lower(graph)
+    watch.lap("lower")
+    verify_schedule(schedule, graph)
+    watch.lap("verify schedule")
+    vm.load()
+    watch.lap("load the machine")
+    blas.kernel_address()
+    watch.lap("load products")
+    loops = [k for k in schedule.kernels if isinstance(k, LoopKernel)]
+    for kernel in loops:
+        canonical(kernel_source(kernel).text)
+    watch.lap("write sources (again below)")
+    target = CpuTarget(schedule, verify_plan)
+    watch.lap("write and compile kernels")
+    plan(schedule, {})
+    watch.lap("plan (again below)")
+    target.pool({})
+    watch.lap("plan, verify, program")
+    arrays = [d[leaf.name] if leaf.name in d else p[leaf.name] for leaf in inputs]
+    bound = target.bind(arrays, {})
+    watch.lap("bind")
+    bound.run(1)
+    watch.lap("first run")
+    return [(_title(n.source), n.cached, n.seconds) for n in target.code.natives]
+
+
+def _title(source: str) -> str:
+    """The first line of a kernel's source, which names it."""
+    return source.splitlines()[0].lstrip("# ")

@@ -1,0 +1,17 @@
+"""PyTensor compiled by the C compiler."""
+
+from benchmarks.engines import pytensor_function
+from benchmarks.engines.runner import Runner
+from benchmarks.workloads.workload import Arrays, Workload
+
+MODE = "CVM"
+
+
+def warm_up() -> None:
+    """Its compiler's first use."""
+    pytensor_function.warm_up(MODE)
+
+
+def prepare(workload: Workload, p: Arrays, d: Arrays, threads: int) -> Runner:
+    """Threads follow OMP_NUM_THREADS and PYTENSOR_FLAGS."""
+    return pytensor_function.prepare(workload, p, d, MODE)

@@ -1,0 +1,85 @@
+"""Workers seen from the process that compares them."""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import machine
+from benchmarks.engines import ENGINES
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+EXCEPTION = re.compile(r"[\w.]*(Error|Exception|Interrupt|Bug)\b")
+
+
+class WorkerError(RuntimeError):
+    """A worker ended before it answered."""
+
+
+class Worker:
+    """One engine with one workload, in a process of its own."""
+
+    def __init__(self, workload: str, engine: str, threads: int, scale: float) -> None:
+        self.engine = engine
+        self.rounds: list[dict] = []
+        self._folder = tempfile.TemporaryDirectory()
+        self._result = Path(self._folder.name) / "result.npz"
+        self._errors = (Path(self._folder.name) / "errors").open("w+")
+        cache = str(Path(self._folder.name) / "kernels")
+        self._process = subprocess.Popen(
+            [
+                sys.executable, "-m", "benchmarks.worker", workload, ENGINES[engine],
+                "--threads", str(threads), "--scale", str(scale),
+                "--result", str(self._result),
+            ],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+            text=True, cwd=ROOT,
+            env=machine.environment(threads, STATICGRAD_CACHE_DIR=cache),
+        )  # fmt: skip
+        self.first_call = float(self._read()["first_call"])
+
+    def result(self) -> list[np.ndarray]:
+        """What the checked steps gave."""
+        with np.load(self._result) as arrays:
+            return list(arrays.values())
+
+    def measure(self, seconds: float) -> None:
+        """One more round."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{seconds}\n")
+        self._process.stdin.flush()
+        self.rounds.append(self._read())
+
+    def best(self, what: str) -> float | None:
+        """The least over all rounds."""
+        found = [r[what] for r in self.rounds if r[what] is not None]
+        return min(found, default=None)
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+        self._errors.close()
+        self._folder.cleanup()
+
+    def _read(self) -> dict:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                return dict(json.loads(line))
+        self._errors.seek(0)
+        text = reason(self._errors.read())
+        self.close()
+        raise WorkerError(f"{self.engine}: {text}")
+
+
+def reason(errors: str) -> str:
+    """The last line that names an exception, or else the last line."""
+    lines = [line for line in errors.splitlines() if line.strip()] or ["it ended"]
+    named = [line for line in lines if EXCEPTION.match(line)]
+    return (named or lines)[-1]

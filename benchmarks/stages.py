@@ -1,0 +1,74 @@
+"""One fresh process that builds, compiles and runs a workload, timing every stage.
+
+Started by compiling.py; prints one line of JSON. What Python needs once (importing
+Numba, its first use) is timed apart. `--peer` times the first call of jax.jit instead.
+"""
+
+import argparse
+import importlib
+import json
+import time
+
+from benchmarks import machine
+
+
+class Watch:
+    """Seconds by stage, each since the stage before."""
+
+    def __init__(self) -> None:
+        self.stages: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        """End the stage `name`."""
+        now = time.perf_counter()
+        self.stages[name] = self.stages.get(name, 0.0) + now - self._last
+        self._last = now
+
+
+def ours(name: str, scale: float) -> dict:
+    """Stages of staticgrad, in order."""
+    watch = Watch()
+    numba = importlib.import_module("numba")
+    watch.lap("import numba")
+    numba.njit("int64(int64)")(lambda x: x + 1)
+    watch.lap("numba's first use")
+    importlib.import_module("staticgrad")
+    watch.lap("import staticgrad")
+    step = importlib.import_module("benchmarks.compiled_step")
+    workload = importlib.import_module("benchmarks.workloads").ALL[name]
+    arrays = workload.arrays(scale)
+    watch.lap("arrays")
+    kernels = step.compiled_step(workload, *arrays, watch)
+    return {"stages": watch.stages, "kernels": kernels}
+
+
+def jax(name: str, scale: float) -> dict:
+    """The first call of a jitted step, after JAX's own first use."""
+    watch = Watch()
+    engine = importlib.import_module("benchmarks.engines.jax_jit")
+    workload = importlib.import_module("benchmarks.workloads").ALL[name]
+    arrays = workload.arrays(scale)
+    engine.warm_up()
+    watch.lap("import and first use")
+    runner = engine.prepare(workload, *arrays, 1)
+    runner.step()
+    runner.wait()
+    watch.lap("first call")
+    return {"stages": watch.stages, "kernels": []}
+
+
+def main() -> None:
+    """Measure one of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("workload")
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--peer", action="store_true")
+    options = parser.parse_args()
+    machine.pin(1)
+    measured = jax if options.peer else ours
+    print(json.dumps(measured(options.workload, options.scale)))
+
+
+if __name__ == "__main__":
+    main()

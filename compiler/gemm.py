@@ -1,0 +1,259 @@
+"""Matrix products by tiles of our own: the driver.
+
+It cuts a product of any shape into calls of the pieces in codegen/gemm_leaves.py, which
+know the dtype; itself it is compiled once and reads a table: that of blas.py, then the
+pieces' addresses and sizes (see `describe`). The parts of C that may run in parallel
+are cut as there, only smaller, because nothing is packed anew for each.
+
+k is cut into blocks, so that the rows of B in use stay near; from the second block on
+the result is added to. The order of every sum is a function of the shape, so results
+have the same bits for any number of threads.
+
+Which products come here and which go to OpenBLAS is in gemm_rule.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from staticgrad.compiler import blas, pointers
+from staticgrad.compiler import numba_internals as internals
+from staticgrad.compiler.cache import default_cache, kernel_key
+from staticgrad.compiler.codegen import processor
+from staticgrad.compiler.codegen.gemm import TALL, plan_of
+from staticgrad.compiler.codegen.gemm_leaves import (
+    COPY,
+    DOTS,
+    TILES,
+    TRANSPOSE,
+    leaf_address,
+)
+from staticgrad.compiler.gemm_rule import ours
+from staticgrad.compiler.kernels import GemmKernel
+from staticgrad.compiler.pointers import I64, load_int64
+
+FLOPS_PER_PART = 3_000_000  # 12-30 us on one core, by the processor
+MOST_PARTS = 64
+PART_ROWS = 48  # whole tiles of 4, 6, 8, 12 and 16 rows
+PART_COLUMNS = 32  # whole tiles, and 128 bytes of float32
+DEPTH_PLAIN, DEPTH_STRIDED, DEPTH_PANEL = 512, 128, 256
+# Dots cost about 1 + 44 / k of what a product has to, panels 1 + 5 / m.
+FEW_ROWS, DEPTH_PER_ROW = 32, 9
+FEW_TERMS = 16  # up to here B is small, and C is better written row by row
+MOST_ROWS = 1 << 40
+CHUNK_BYTES = 1 << 18  # of B, while rows pass: a part of any L2 cache
+DEPTH_UNIT = 16
+PAGE_BYTES = 4096  # rows of B so far apart fall on one place of the L1 cache:
+DEPTH_ALIASED = 16  # then for one row of A, B is read along its rows (19 GF/s, not 15)
+PANEL_BYTES = (2 * DEPTH_PANEL + DEPTH_UNIT) * 128
+
+(AT_TILES, AT_PACK, AT_DOTS, SWAPPED, WIDTH, DEPTH, STRIP, CHUNK, PANELS) = range(
+    blas.OURS, blas.OURS + 9
+)
+"""Words of the table: addresses of pieces; whether C^T = B^T A^T is computed; columns
+of a tile; terms summed at a time; rows and columns that pass at a time where B is read
+in place; which columns of B come by panels (all, the rest that fills no tile, none)."""
+NONE, REST, ALL = range(3)
+
+
+def describe(kernel: GemmKernel, values: Mapping[str, int]) -> npt.NDArray[np.int64]:
+    """The table of a product, for whichever kernel shall compute it."""
+    table = blas.shape_of(kernel, values)
+    m, n, k = (int(size) for size in table[: blas.K + 1])
+    itemsize = int(table[blas.BYTES])
+    return described(table) if ours(m, n, k, itemsize) else blas.described(table)
+
+
+def described(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The table with what this kernel needs; the pieces are compiled."""
+    m, n, k = (int(size) for size in table[: blas.K + 1])
+    blas.cut(table, parts_of(m, n, k), FLOPS_PER_PART)
+    table[blas.FUNCTION] = 0
+    table[AT_TILES] = leaf_address(TILES, int(table[blas.BYTES]))
+    lda, ldb, ldc = (int(ld) for ld in table[blas.LDA : blas.LDC + 1])
+    a_transposed, b_transposed = table[blas.A_TRANSPOSED], table[blas.B_TRANSPOSED]
+    a_step, b_row = lda if a_transposed else 1, ldb
+    if n == 1 and ldc == 1:
+        # A column is the row of the transposed product.
+        table[SWAPPED] = 1
+        m, n, a_step, b_row = n, m, 1 if b_transposed else ldb, lda
+        b_transposed = not a_transposed
+    if b_transposed and a_step == 1 and by_dots(m, k):
+        table[AT_DOTS] = leaf_address(DOTS, int(table[blas.BYTES]))
+    else:
+        _choose_loops(table, m, n, k, bool(b_transposed), a_step, b_row)
+    return table
+
+
+def _choose_loops(
+    table: npt.NDArray[np.int64], m: int, n: int, k: int, b_transposed: bool,
+    a_step: int, b_row: int,
+) -> None:  # fmt: skip
+    """Fill in the sizes of the loops over tiles."""
+    plan, itemsize = plan_of(), int(table[blas.BYTES])
+    width = plan.vectors * processor.vector_bytes() // itemsize
+    depth = DEPTH_PLAIN if a_step == 1 else DEPTH_STRIDED
+    if m == 1 and b_row * itemsize % PAGE_BYTES == 0:
+        depth = DEPTH_ALIASED
+    panels = REST if not plan.masks and n % width else NONE
+    if b_transposed:
+        depth, panels = min(depth, DEPTH_PANEL), ALL
+        table[AT_PACK] = leaf_address(TRANSPOSE, itemsize)
+    elif panels == REST:
+        table[AT_PACK] = leaf_address(COPY, itemsize)
+    depth = blas.even_part(k, depth, DEPTH_UNIT) if k > depth else max(k, 1)
+    in_rows = n > width and (a_step == 1 or k <= FEW_TERMS)
+    strip = TALL * plan.rows if in_rows else MOST_ROWS
+    chunk = max(CHUNK_BYTES // (itemsize * depth * width), 1) * width
+    table[WIDTH : PANELS + 1] = width, depth, strip, chunk, panels
+
+
+def by_dots(m: int, k: int) -> bool:
+    """Whether dot products beat panels for A B^T with m rows: either has a price."""
+    return m <= FEW_ROWS and k >= DEPTH_PER_ROW * m
+
+
+def parts_of(m: int, n: int, k: int) -> tuple[int, int]:
+    """(rows, columns) per part of C, from sizes alone: cut along the longer axis."""
+    rows, columns = max(m, 1), max(n, 1)
+    wanted = min(2 * m * n * k // FLOPS_PER_PART, MOST_PARTS)
+    if wanted <= 1:
+        return rows, columns
+    if n > m:
+        return rows, blas.even_part(n, n // wanted, PART_COLUMNS)
+    return blas.even_part(m, m // wanted, PART_ROWS), columns
+
+
+def addresses(tables: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The kernel that computes the product of each table."""
+    return np.array(
+        [_address(bool(table[blas.FUNCTION])) for table in tables], np.int64
+    )
+
+
+@cache
+def _address(by_library: bool) -> int:
+    return blas.kernel_address() if by_library else kernel_address()
+
+
+def _caller(count: int) -> Any:
+    @intrinsic
+    def call(typing: Any, function: Any, arguments: Any) -> Any:
+        def emit(context: Any, b: Any, _signature: Any, args: Any) -> Any:
+            kind = ir.FunctionType(ir.VoidType(), [I64] * count)
+            given = [b.extract_value(args[1], i) for i in range(count)]
+            b.call(b.inttoptr(args[0], kind.as_pointer()), given)
+            return context.get_dummy_value()
+
+        numbers = types.UniTuple(types.int64, count)
+        return types.void(types.int64, numbers), emit
+
+    return call
+
+
+_compiled = njit(nogil=True, error_model="numpy", inline="always")
+_call_5, _call_10, _call_12 = _caller(5), _caller(10), _caller(12)
+
+
+@_compiled
+def _tiled(table, a, a_row, a_step, b, b_row, c, m, n, panel):
+    """One product. B is read where it lies up to column `whole`, then by panels.
+
+    Where it lies, all columns of C pass under a strip of rows, or under all rows; a
+    panel of columns passes under all rows.
+    """
+    size, width = load_int64(table, blas.BYTES), load_int64(table, WIDTH)
+    k, c_row = load_int64(table, blas.K), load_int64(table, blas.LDC)
+    b_step, b_column, whole, done = b_row, 1, n, 0
+    if load_int64(table, PANELS) == REST:
+        whole = n - n % width
+    elif load_int64(table, PANELS) == ALL:
+        b_step, b_column, whole = 1, b_row, 0
+    while done < max(k, 1):
+        deep, j = min(load_int64(table, DEPTH), k - done), 0
+        while j < n:
+            left = a + done * a_step * size
+            right, step = b + (done * b_step + j * b_column) * size, b_row
+            rows = min(load_int64(table, STRIP), m)
+            columns = min(load_int64(table, CHUNK), whole - j)
+            if j >= whole:
+                rows, columns = m, min(width, n - j)
+                pack = load_int64(table, AT_PACK)
+                _call_5(pack, (right, b_row, panel, deep, columns))
+                right, step = panel, width
+            for i in range(0, m, rows):
+                _call_12(
+                    load_int64(table, AT_TILES),
+                    (
+                        left + i * a_row * size, a_row, a_step, right, step,
+                        c + (i * c_row + j) * size, c_row, min(rows, m - i), columns,
+                        deep, table + 8 * blas.ALPHA, done,
+                    ),
+                )  # fmt: skip
+            j += columns
+        done += load_int64(table, DEPTH)
+
+
+@_compiled
+def _one(table, a, b, c, m, n, panel):
+    """One product of m x n, from the addresses of the first elements."""
+    k, c_row = load_int64(table, blas.K), load_int64(table, blas.LDC)
+    a_row, b_row = load_int64(table, blas.LDA), load_int64(table, blas.LDB)
+    a_transposed = load_int64(table, blas.A_TRANSPOSED) != 0
+    if load_int64(table, SWAPPED):
+        a, b, m, n, a_row, b_row = b, a, n, m, b_row, a_row
+        a_transposed = load_int64(table, blas.B_TRANSPOSED) == 0
+    a_step = 1
+    if a_transposed:
+        a_row, a_step = 1, a_row
+    if load_int64(table, AT_DOTS):
+        scale = table + 8 * blas.ALPHA
+        _call_10(
+            load_int64(table, AT_DOTS), (a, a_row, b, b_row, c, c_row, m, n, k, scale)
+        )
+        return
+    _tiled(table, a, a_row, a_step, b, b_row, c, m, n, panel)
+
+
+def _gemm(operands, table, begin, end, context):
+    """Items `begin` to `end` of the product that the table describes."""
+    panel, size = load_int64(context, 1), load_int64(table, blas.BYTES)
+    for item in range(begin, end):
+        m, n, a, b, c, first, last = blas.part(table, item)
+        for index in range(first, last):
+            _one(
+                table,
+                load_int64(operands, 0)
+                + (a + index * load_int64(table, blas.STRIDE_A)) * size,
+                load_int64(operands, 1)
+                + (b + index * load_int64(table, blas.STRIDE_B)) * size,
+                load_int64(operands, 2)
+                + (c + index * load_int64(table, blas.STRIDE_C)) * size,
+                m,
+                n,
+                panel,
+            )
+
+
+def kernel_address() -> int:
+    """The address of the driver, compiled at the first call on a machine."""
+    files = (__file__, str(blas.__file__), str(pointers.__file__))
+    key = kernel_key("\0".join(Path(file).read_text("utf-8") for file in files))
+
+    def compiled() -> Any:
+        name = f"kernel_{key[:24]}"
+        return internals.compile_callback(
+            FunctionType(_gemm.__code__, _gemm.__globals__, name), 5
+        )
+
+    return default_cache().get(key, compiled).address

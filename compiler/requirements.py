@@ -1,0 +1,112 @@
+"""What a graph requires of its sizes beyond what could be decided when it was built.
+
+``x[1:]`` of an axis ``n`` has the size ``n - 1``, which is no size where n is 0; a
+maximum over ``n`` needs an element. The rules of such nodes are run once more with
+numbers in place of symbols, for each new set of sizes, before anything is planned. So
+a call gets the error that a graph of static sizes would get when it is built.
+
+Only nodes whose rule can fail are kept: those with a dimension that has a negative
+term, and those whose rule fails where every symbol is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from staticgrad.errors import ShapeError
+from staticgrad.ir.graph import infer, located
+from staticgrad.ir.node import Node
+from staticgrad.ir.op import Elementwise, Leaf
+from staticgrad.ir.size import Size, evaluate
+from staticgrad.ir.source import at
+from staticgrad.ir.types import TensorType
+
+_LARGER = "pass larger arrays"
+
+
+def requiring(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Those of `nodes`, and of the graphs in them, that require something of sizes."""
+    return tuple(node for node in _all(nodes) if _may_fail(node))
+
+
+def accept(_: Mapping[str, int]) -> None:
+    """Require nothing of sizes."""
+
+
+def require(nodes: Sequence[Node], values: Mapping[str, int]) -> None:
+    """ShapeError, with the user's line, where `values` do not suit one of `nodes`."""
+    for node in nodes:
+        types = tuple(_static(t.type, values) for t in node.inputs)
+        attrs = {name: _bound(value, values) for name, value in node.attrs.items()}
+        try:
+            results = infer(node.op, types, attrs)
+        except ShapeError as error:
+            rule, *advice = error.args or ("shapes that fit",)
+            text = f"{(*advice, _LARGER)[0]}, {_given(node, values)}"
+            given = ShapeError(rule, text)
+            raise located(given, node.op.name, types, node.source) from None
+        for built, result in zip(node.types, results, strict=True):
+            _require_sizes(node, built, result, values)
+
+
+def _all(nodes: Sequence[Node]) -> Iterator[Node]:
+    left: list[Sequence[Node]] = [nodes]
+    while left:
+        for node in left.pop():
+            left += [graph.nodes for graph in node.graphs]
+            if not isinstance(node.op.code, Leaf | Elementwise) and _dims(node):
+                yield node
+
+
+def _dims(node: Node) -> list[Size]:
+    """The symbolic dimensions in the node's types and attributes."""
+    found: list[Any] = [d for t in node.types for d in t.shape]
+    found += [d for t in node.inputs for d in t.shape]
+    for value in node.attrs.values():
+        found += value if isinstance(value, tuple) else [value]
+    return [dim for dim in found if isinstance(dim, Size)]
+
+
+def _may_fail(node: Node) -> bool:
+    dims = _dims(node)
+    if any(count < 0 for dim in dims for _, count in dim.terms):
+        return True
+    try:
+        require([node], dict.fromkeys(_names(dims), 0))
+    except (ShapeError, ZeroDivisionError):
+        return True
+    return False
+
+
+def _names(dims: Sequence[Size]) -> frozenset[str]:
+    return frozenset().union(*(dim.symbols() for dim in dims))
+
+
+def _static(type_: TensorType, values: Mapping[str, int]) -> TensorType:
+    shape = tuple(evaluate(dim, values) for dim in type_.shape)
+    return TensorType(shape, type_.dtype, type_.weak)
+
+
+def _bound(value: Any, values: Mapping[str, int]) -> Any:
+    if isinstance(value, Size):
+        return evaluate(value, values)
+    if isinstance(value, tuple):
+        return tuple(_bound(part, values) for part in value)
+    return value
+
+
+def _require_sizes(
+    node: Node, built: TensorType, result: TensorType, values: Mapping[str, int]
+) -> None:
+    if any(isinstance(size, int) and size < 0 for size in result.shape):
+        raise ShapeError(
+            f"{node.op.name} requires sizes >= 0, got {built}; "
+            f"{_LARGER}, {_given(node, values)}{at(node.source)}"
+        )
+
+
+def _given(node: Node, values: Mapping[str, int]) -> str:
+    names = sorted(_names(_dims(node)))
+    return "here " + ", ".join(f"{name} = {values[name]}" for name in names)
+

@@ -1,0 +1,164 @@
+"""The kernel of Select: the k first elements of each row, kept sorted while it is read.
+
+Each row has k slots in scratch, of a value and the position that it has in the row. A
+new element moves the slots that it is ahead of by one and takes the place that becomes
+free. Slots are walked from the last to the first, so each step reads what no step
+before it has written, and the walk vectorises. Slot 0 is a guard that nothing is ahead
+of; an empty slot gives way to everything.
+
+Weakness: k comparisons per element, whatever their order; for k beyond about 100 a sort
+would take less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from staticgrad.compiler.kernels import (
+    Access,
+    Compute,
+    Index,
+    Kernel,
+    Load,
+    Loop,
+    LoopKernel,
+    Number,
+    Operand,
+    Scratch,
+    Site,
+    Statement,
+    Store,
+)
+from staticgrad.compiler.layouts import base_of, layout_of
+from staticgrad.errors import CompilerBug
+from staticgrad.ir.node import Node, Tensor
+from staticgrad.ir.op import Layout, Select
+from staticgrad.ir.size import Dim
+from staticgrad.ir.types import BOOL, INT64
+
+EMPTY, GUARD = -1, -2  # positions of slots that hold no element
+VALUES, PLACES = -1, -2  # scratch areas, as operands are numbered
+LEADS = f"c_or({{2}} == {EMPTY}, c_and({{2}} != {GUARD}, %s))"
+
+
+def selected(node: Node, buffer_of: Callable[[Tensor], int]) -> list[Kernel]:
+    """One kernel that writes both outputs of a Select."""
+    code, (x,) = node.op.code, node.inputs
+    if not isinstance(code, Select):
+        raise CompilerBug(f"{node} selects nothing")
+    values, places = node.outputs
+    k: Dim = node.attrs["k"]
+    rows: tuple[Dim, ...] = x.shape[:-1] or (1,)
+    axes = (*rows, x.shape[-1], k)
+    operands = (
+        Operand(buffer_of(base_of(x)), "read", x.dtype),
+        Operand(buffer_of(values), "write", values.dtype),
+        Operand(buffer_of(places), "write", places.dtype),
+    )
+    body = _Body(x, k, LEADS % code.ahead, len(rows)).row()
+    for axis in reversed(range(len(rows))):
+        body = (Loop(axis, body),)
+    cost = x.shape[-1] * k
+    for size in rows[1:]:
+        cost = cost * size
+    kernel = LoopKernel(
+        name=node.op.name,
+        axes=axes,
+        operands=operands,
+        scratch=(Scratch(x.dtype, k + 1), Scratch(INT64, k + 1)),
+        body=body,
+        sites=(Site(node.op.name, node.source, node.scope),),
+        row_cost=cost,
+        parallel=k != 0,
+    )
+    return [kernel]
+
+
+class _Body:
+    """Statements of one row; axis `rank` walks it, axis `rank + 1` the slots."""
+
+    def __init__(self, x: Tensor, k: Dim, leads: str, rank: int) -> None:
+        self.x = x
+        self.k = k
+        self.leads = leads
+        self.rank = rank
+        self.count = 0
+
+    def row(self) -> tuple[Statement, ...]:
+        """Empty slots, then every element, then the results."""
+        return (*self._clear(), self._read(), self._write())
+
+    def _new(self) -> int:
+        self.count += 1
+        return self.count - 1
+
+    def _slots(self, step: int, first: Dim) -> tuple[Access, Access]:
+        """Value and place of slot ``first + step * j`` in step j."""
+        strides = (*(0,) * (self.rank + 1), step)
+        return Access(VALUES, strides, first), Access(PLACES, strides, first)
+
+    def _clear(self) -> tuple[Statement, ...]:
+        zero, guard, empty = self._new(), self._new(), self._new()
+        value: bool | int = False if self.x.dtype == BOOL else 0
+        (first, place), (later, places) = self._slots(0, 0), self._slots(1, 1)
+        fill = (Store(later, zero), Store(places, empty))
+        return (
+            Number(zero, value, self.x.dtype),
+            Number(guard, GUARD, INT64),
+            Number(empty, EMPTY, INT64),
+            Store(first, zero),
+            Store(place, guard),
+            Loop(self.rank + 1, fill),
+        )
+
+    def _read(self) -> Loop:
+        layout = layout_of(self.x)
+        strides = layout.strides if self.x.ndim > 1 else (0, *layout.strides)
+        value, place = self._new(), self._new()
+        steps = (
+            Load(value, Access(0, (*strides, 0), layout.offset), self.x.dtype),
+            Index(place, (*(0,) * self.rank, 1, 0)),
+            Loop(self.rank + 1, self._insert(value, place)),
+        )
+        return Loop(self.rank, steps)
+
+    def _insert(self, value: int, place: int) -> tuple[Statement, ...]:
+        """``slot = the one before, if the element leads that; else the leading one``.
+
+        The slots are k, k - 1, ..., 1.
+        """
+        own, before = self._slots(-1, self.k), self._slots(-1, self.k - 1)
+        loads, (x, at, x_before, at_before) = self._loaded((*own, *before))
+        leads, passes = self._new(), self._new()
+        body: list[Statement] = [
+            *loads,
+            Compute(leads, self.leads, (value, x, at), BOOL),
+            Compute(passes, self.leads, (value, x_before, at_before), BOOL),
+        ]
+        triples = ((value, x, x_before), (place, at, at_before))
+        for target, (new, old, moved) in zip(own, triples, strict=True):
+            kept, result = self._new(), self._new()
+            dtype = self.x.dtype if target.operand == VALUES else INT64
+            body += [
+                Compute(kept, "select({0}, {1}, {2})", (leads, new, old), dtype),
+                Compute(result, "select({0}, {1}, {2})", (passes, moved, kept), dtype),
+                Store(target, result),
+            ]
+        return tuple(body)
+
+    def _loaded(self, places: tuple[Access, ...]) -> tuple[list[Statement], list[int]]:
+        numbers = [self._new() for _ in places]
+        loads: list[Statement] = [
+            Load(n, access, self.x.dtype if access.operand == VALUES else INT64)
+            for n, access in zip(numbers, places, strict=True)
+        ]
+        return loads, numbers
+
+    def _write(self) -> Loop:
+        """Slots 1, 2, ..., k are the results."""
+        loads, numbers = self._loaded(self._slots(1, 1))
+        shape = (*self.x.shape[:-1], self.k)
+        plain = Layout.contiguous(shape).strides
+        strides = (*plain[:-1], 0, 1) if self.x.ndim > 1 else (0, 0, 1)
+        stores = (Store(Access(n + 1, strides), v) for n, v in enumerate(numbers))
+        return Loop(self.rank + 1, (*loads, *stores))

@@ -1,0 +1,229 @@
+"""The benchmarks run: every table with tiny sizes, without peers."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import staticgrad as sg
+from benchmarks import __main__ as command
+from benchmarks import (
+    chain,
+    compiling,
+    functions,
+    launches,
+    machine,
+    memory,
+    results,
+    steps,
+    tables,
+)
+from benchmarks.clock import calls, per_run
+from benchmarks.engines import ours
+from benchmarks.processes import WorkerError, reason
+from benchmarks.workloads import ALL
+
+SCALE = 0.02
+
+
+@pytest.fixture(autouse=True)
+def _threads_as_before():
+    before = sg.get_num_threads()
+    yield
+    sg.set_num_threads(before)
+
+
+def test_every_workload_learns_or_computes():
+    for workload in ALL.values():
+        p, d = workload.arrays(SCALE)
+        runner = ours.prepare(workload, p, d, 1)
+        runner.step()
+        after = runner.result()
+        assert all(np.isfinite(array).all() for array in after)
+        if workload.trains:
+            assert any((a != b).any() for a, b in zip(after, p.values(), strict=True))
+            runner.reset()
+            back = zip(runner.result(), p.values(), strict=True)
+            assert all((a == b).all() for a, b in back)
+        assert workload.moved_bytes(p, d) > 0 <= workload.flops(p, d)
+
+
+def test_rosenbrock_gradient_is_the_known_one():
+    workload = ALL["rosenbrock"]
+    x = np.array([0.5, 2.0, -1.0], np.float32)
+    (found,) = [ours.prepare(workload, {"x": x}, {}, 1)][0].result()
+    low, high = x[:-1], x[1:]
+    expected = np.zeros(3)
+    expected[:-1] = -400 * low * (high - low**2) - 2 * (1 - low)
+    expected[1:] += 200 * (high - low**2)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_steps_of_one_workload():
+    rows = steps.measure(
+        ["mlp-tiny"], (1,), 1, 0.01, SCALE, ["staticgrad"], progress=str
+    )
+    (row,) = rows
+    assert row.call["staticgrad"] > 0 < row.loop["staticgrad"]
+    assert row.floor > 0
+    assert row.ratio("call") is None
+    assert "mlp" not in steps.render(rows).lower()  # no peer: not shown
+
+
+def row_with_peers():
+    row = steps.Row("mlp-tiny", 1, 1e-7)
+    row.call = {"staticgrad": 2e-6, "jax": 20e-6, "pytensor c": 7e-6}
+    row.loop = {"staticgrad": 0.2e-6, "jax": 1.9e-6}
+    row.first_call = {"staticgrad": 1.0, "jax": 0.5, "pytensor c": 3.0}
+    return row
+
+
+def test_a_row_names_the_best_peer_and_the_goals():
+    row = row_with_peers()
+    assert row.best_peer() == "jax"
+    assert row.ratio("loop") == pytest.approx(9.5)
+    assert row.ratio("call") == pytest.approx(3.5)
+    text = steps.render([row])
+    assert "loop 6 ok, call 3 ok" in text
+    assert "2.00" in text
+    row.call["pytensor c"] = 5e-6
+    assert "call 3 MISSED" in steps.render([row])
+
+
+def test_what_two_threads_gain():
+    one, two = row_with_peers(), row_with_peers()
+    two.threads, two.loop = 2, {"staticgrad": 0.1e-6}
+    assert "against one: mlp-tiny 2.00" in steps.render([one, two])
+
+
+def test_results_that_differ_are_noticed():
+    workload = ALL["logistic"]
+    p, d = workload.arrays(SCALE)
+    ran = ours.prepare(workload, p, d, 1)
+    ran.step()
+    good = ran.result()
+    off = [good[0] + 0.01 * (good[0] - p["w"]), good[1]]
+    assert steps.difference(workload, good, good, SCALE) == 0
+    assert steps.difference(workload, good, off, SCALE) == pytest.approx(0.01, rel=0.1)
+    bad = [good[0] * np.nan, good[1]]
+    assert steps.difference(workload, good, bad, SCALE) == np.inf
+
+
+def test_what_is_slow_and_far_behind_is_measured_once():
+    assert not steps.hopeless(None, None, 0.1)
+    assert not steps.hopeless(0.01, 0.001, 0.1)
+    assert not steps.hopeless(1.0, 0.5, 0.1)
+    assert steps.hopeless(3.0, 0.5, 0.1)
+
+
+def test_a_worker_that_fails_tells_why():
+    with pytest.raises(WorkerError, match="KeyError"):
+        steps.Worker("no such workload", "staticgrad", 1, 1.0)
+    assert reason("a\nValueError: wrong\n  hint\n") == "ValueError: wrong"
+    assert reason("killed\n") == "killed"
+
+
+def test_chain(monkeypatch):
+    monkeypatch.setenv("STATICGRAD_CACHE_DIR", "kept")
+    with chain.empty_cache():
+        pass
+    assert machine.os.environ["STATICGRAD_CACHE_DIR"] == "kept"
+    row = chain.measure(5)
+    assert row["nodes"] == 16
+    assert "per link" in chain.render([row])
+
+
+def test_memory_of_random_graphs_and_sets():
+    found = {
+        "examples": [memory._row("MLP", memory.lowered(*memory.layers(3)))],
+        "random": memory.random_graphs(2),
+        "exact": memory.exact_sets(5),
+        "planning": memory.planning(50),
+        "layers": memory.equal_layers(4),
+    }
+    assert found["exact"]["equal"] == 5
+    assert found["random"]["above"] == 0
+    assert "planned in" in memory.render(found)
+
+
+def test_equal_layers_share_kernels():
+    (_, few, _), (_, many, _) = memory.equal_layers(8)[-2:]
+    assert many <= few + 1
+
+
+def test_calls_and_functions():
+    found = launches.measure(0.002)
+    assert all(seconds >= 0 for seconds in found.values())
+    assert found["bound call, small"] < found["call, small"] * 2
+    rows = functions.measure(64, 0.002)
+    assert [row["name"] for row in rows] == list(functions.NAMES)
+    assert "geometric mean" in functions.render(rows)
+
+
+@pytest.mark.slow
+def test_compile_time_by_stage():
+    found = compiling.measure("mlp-tiny", SCALE, 1)
+    text = compiling.render("mlp-tiny", found)
+    assert all(cached for _, cached, _ in found["warm"]["kernels"])
+    assert not all(cached for _, cached, _ in found["cold"]["kernels"])
+    assert "load the machine" in text
+    assert "total beyond imports" in text
+
+
+def test_machine():
+    assert "numba" in machine.description()
+    assert machine.bandwidth(1000, 2, 0.001) > 0
+    assert machine.peak_flops(0.001) > 0
+    assert not set(machine.UNSET) & machine.environment(1).keys()
+
+
+def test_clock_takes_the_least():
+    assert per_run(calls(lambda: sum(range(1000))), 0.01) < 1e-3
+
+
+def test_tables_are_aligned():
+    text = tables.table(("a", "bb"), [("long", "1"), ("x", "22")])
+    assert text.splitlines()[2:] == ["long   1", "x     22"]
+    assert tables.duration(2.5) == "2.5 s"
+    assert tables.ratio(None) == "-"
+
+
+def test_results_are_kept_by_commit(tmp_path):
+    if not results.FOLDER.parent.parent.joinpath(".git").exists():
+        return
+    path = results.write("steps", [{"x": 1}], tmp_path)
+    results.write("chain", [], tmp_path)
+    kept = json.loads(path.read_text())
+    assert kept["steps"] == [{"x": 1}]
+    assert kept["chain"] == []
+    assert results.read("HEAD", tmp_path) == kept
+    with pytest.raises(SystemExit, match="requires results"):
+        results.read("HEAD", tmp_path / "none")
+
+
+def test_two_commits_are_compared():
+    old, new = row_with_peers(), row_with_peers()
+    new.call["staticgrad"] = 1e-6
+    text = results.compare_steps(steps.as_json([new]), steps.as_json([old]))
+    assert "2.00" in text
+    assert "1.00" in text
+
+
+def test_command_line(capsys):
+    command.main(["chain", "--lengths", "2"])
+    assert "per link" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        command.parsed(["steps", "nothing"])
+    assert "unknown workload" in capsys.readouterr().err
+
+
+def test_it_runs_as_a_module():
+    root = Path(__file__).parent.parent
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--help"],
+        capture_output=True, text=True, cwd=root, check=True,
+    )  # fmt: skip
+    assert "--against" in done.stdout

@@ -1,0 +1,267 @@
+"""Matrix products by our own tiles: layouts, edges, bounds, special values, bits."""
+
+import ctypes
+import itertools
+import mmap
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hand_made import product
+
+import staticgrad as sg
+from staticgrad.compiler import blas, gemm, gemm_rule
+
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+ROUNDING = {FLOAT32: 6e-8, FLOAT64: 1.2e-16}
+GUARD = 77.0
+PAGE = mmap.PAGESIZE
+
+dtypes = pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64], ids=str)
+layouts = pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+
+
+def call(table, a, b, c, ranges=None):
+    """Run the items of a product, given as ranges; a panel of NaNs is the scratch."""
+    panel = np.full(gemm.PANEL_BYTES // 8 + 16, np.nan)
+    start = panel.ctypes.data + -panel.ctypes.data % 64
+    context = np.array([0, start], np.int64)
+    operands = np.array([x.ctypes.data for x in (a, b, c)], np.int64)
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 5)(gemm.kernel_address())
+    for begin, end in ranges or [(0, int(table[blas.ITEMS]))]:
+        function(
+            operands.ctypes.data, table.ctypes.data, begin, end, context.ctypes.data
+        )
+    return c
+
+
+def table_of(kernel):
+    return gemm.described(blas.shape_of(kernel, {}))
+
+
+def numbers(shape, dtype, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+def stored(matrix, transposed, gap=0):
+    """The matrix as it lies in memory, rows `gap` elements apart."""
+    laid = matrix.swapaxes(-1, -2) if transposed else matrix
+    padded = np.full((*laid.shape[:-1], laid.shape[-1] + gap), np.nan, matrix.dtype)
+    padded[..., : laid.shape[-1]] = laid
+    return padded
+
+
+def check(m, n, k, dtype, layout, alpha=1.0, beta=0.0, gap=0, seed=0):
+    """The product against NumPy's in float64; what is around C has to stay."""
+    a, b = numbers((m, k), dtype, seed), numbers((k, n), dtype, seed + 1)
+    left, right = stored(a, layout[0] == "T", gap), stored(b, layout[1] == "T", gap)
+    kernel = product(
+        m, n, k, dtype, transposed=(layout[0] == "T", layout[1] == "T"),
+        ld=(left.shape[1], right.shape[1], n + gap), offsets=(0, 0, n + gap),
+        alpha=alpha, beta=beta,
+    )  # fmt: skip
+    c = np.full((m + 2, n + gap), GUARD, dtype)
+    before = numbers((m, n), dtype, seed + 2) if beta else np.full((m, n), np.nan)
+    c[1:-1, :n] = before
+    call(table_of(kernel), left, right, c)
+    exact = alpha * (a.astype(np.float64) @ b.astype(np.float64))
+    size = abs(alpha) * (abs(a).astype(np.float64) @ abs(b).astype(np.float64))
+    if beta:
+        exact, size = exact + beta * before, size + abs(beta * before)
+    bound = (k + 4) * ROUNDING[dtype] * size + 1e-300
+    assert (abs(c[1:-1, :n] - exact) <= bound).all()
+    assert (c[0] == GUARD).all()
+    assert (c[-1] == GUARD).all()
+    assert (c[:, n:] == GUARD).all()
+
+
+@dtypes
+@layouts
+def test_every_small_shape(layout, dtype):
+    sizes = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 23, 31, 33)
+    for m, n in itertools.product(sizes, sizes):
+        check(m, n, 1 + (m * 7 + n * 3) % 37, dtype, layout, seed=m)
+
+
+@dtypes
+@layouts
+@pytest.mark.parametrize(("alpha", "beta"), [(1, 1), (-0.01, 1), (2, 0), (0.5, -0.25)])
+@pytest.mark.parametrize("gap", [0, 3])
+def test_alpha_beta_and_strides(layout, dtype, alpha, beta, gap):
+    for m, n, k in [(13, 45, 21), (1, 40, 9), (40, 1, 9), (3, 37, 70), (18, 16, 1)]:
+        check(m, n, k, dtype, layout, alpha, beta, gap)
+
+
+@dtypes
+@layouts
+def test_blocks_of_terms_and_parts(layout, dtype):
+    for m, n, k in [(50, 70, 1100), (2, 140, 700), (140, 2, 700), (300, 90, 130)]:
+        check(m, n, k, dtype, layout, beta=0.5, gap=1)
+
+
+@dtypes
+@layouts
+@pytest.mark.parametrize("beta", [0.0, 1.0, 0.5])
+def test_an_empty_sum_is_beta_times_c(layout, dtype, beta):
+    check(5, 19, 0, dtype, layout, beta=beta)
+    check(5, 1, 0, dtype, layout, beta=beta)
+
+
+@pytest.mark.parametrize(("m", "n", "batch"), [(0, 3, 1), (3, 0, 1), (3, 3, 0)])
+def test_empty_results_are_not_touched(m, n, batch):
+    table = table_of(product(m, n, 2, batch=batch))
+    c = call(table, np.ones((3, 2)), np.ones((2, 3)), np.full(9, GUARD))
+    assert table[blas.ITEMS] == 0
+    assert (c == GUARD).all()
+
+
+@dtypes
+@layouts
+def test_batches_with_strides(layout, dtype):
+    a, b = numbers((5, 9, 12), dtype), numbers((5, 12, 20), dtype, 1)
+    left, right = stored(a, layout[0] == "T", 2), stored(b, layout[1] == "T", 1)
+    c = np.full((5, 9, 23), GUARD, dtype)
+    kernel = product(
+        9, 20, 12, dtype, transposed=(layout[0] == "T", layout[1] == "T"), batch=5,
+        ld=(left.shape[2], right.shape[2], 23),
+        batch_strides=(left[0].size, right[0].size, 9 * 23),
+    )  # fmt: skip
+    call(table_of(kernel), left, right, c)
+    np.testing.assert_allclose(c[..., :20], a @ b, atol=400 * ROUNDING[dtype])
+    assert (c[..., 20:] == GUARD).all()
+
+
+def test_heads_of_attention_lie_between_each_other():
+    """Scores of 2 x 4 heads straight from a matrix of queries, keys and values."""
+    time, heads, size = 24, 4, 16
+    qkv = numbers((2, time, 3, heads, size), FLOAT32)
+    scores = np.full((2, heads, time, time), np.nan, FLOAT32)
+    row = 3 * heads * size
+    for sample in range(2):
+        kernel = product(
+            time, time, size, transposed=(False, True), batch=heads,
+            ld=(row, row, time), batch_strides=(size, size, time * time),
+            offsets=(sample * time * row, sample * time * row + heads * size,
+                     sample * heads * time * time),
+        )  # fmt: skip
+        call(table_of(kernel), qkv, qkv, scores)
+    expected = np.einsum("bthd,bshd->bhts", qkv[:, :, 0], qkv[:, :, 1])
+    np.testing.assert_allclose(scores, expected, atol=1e-4)
+
+
+@dtypes
+@layouts
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+def test_special_values_reach_their_row_and_column(layout, dtype, special):
+    for m, n, k in [(9, 35, 40), (1, 35, 40), (35, 1, 40), (40, 40, 300)]:
+        a, b = np.zeros((m, k), dtype), np.zeros((k, n), dtype)
+        a[-1, k // 2] = special  # times zeros: NaN
+        left, right = stored(a, layout[0] == "T"), stored(b, layout[1] == "T")
+        kernel = product(
+            m, n, k, dtype, transposed=(layout[0] == "T", layout[1] == "T"),
+            ld=(left.shape[1], right.shape[1], n),
+        )  # fmt: skip
+        c = call(table_of(kernel), left, right, np.empty((m, n), dtype))
+        assert np.isnan(c[-1]).all()
+        assert (c[:-1] == 0).all()
+
+
+def at_the_end_of_a_page(values):
+    """A copy that ends where memory that may not be touched begins, or None."""
+    pages = -(-values.nbytes // PAGE) + 1
+    memory = mmap.mmap(-1, pages * PAGE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    if protect(start + (pages - 1) * PAGE, PAGE, 0):
+        return None
+    first = (pages - 1) * PAGE - values.nbytes
+    found = np.frombuffer(memory, values.dtype, values.size, first)
+    found = found.reshape(values.shape)
+    found[...] = values
+    return found
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no mprotect")
+@dtypes
+@layouts
+def test_nothing_behind_the_matrices_is_read(layout, dtype):
+    for m, n, k in [(5, 19, 7), (1, 9, 21), (21, 1, 9), (33, 37, 35), (3, 2, 90)]:
+        a, b = numbers((m, k), dtype), numbers((k, n), dtype, 1)
+        left = at_the_end_of_a_page(stored(a, layout[0] == "T"))
+        right = at_the_end_of_a_page(stored(b, layout[1] == "T"))
+        c = at_the_end_of_a_page(np.ones((m, n), dtype))
+        kernel = product(
+            m, n, k, dtype, transposed=(layout[0] == "T", layout[1] == "T"),
+            ld=(left.shape[1], right.shape[1], n), beta=1.0,
+        )  # fmt: skip
+        call(table_of(kernel), left, right, c)
+        np.testing.assert_allclose(c, a @ b + 1, atol=1e3 * ROUNDING[dtype])
+
+
+@dtypes
+@layouts
+def test_the_order_and_grouping_of_parts_change_no_bit(layout, dtype):
+    for m, n, k in [(400, 96, 128), (96, 400, 128), (100, 120, 600)]:
+        a, b = numbers((m, k), dtype), numbers((k, n), dtype, 1)
+        left, right = stored(a, layout[0] == "T"), stored(b, layout[1] == "T")
+        kernel = product(
+            m, n, k, dtype, transposed=(layout[0] == "T", layout[1] == "T"),
+            ld=(left.shape[1], right.shape[1], n),
+        )  # fmt: skip
+        table = table_of(kernel)
+        items = int(table[blas.ITEMS])
+        assert items > 1
+        once = call(table, left, right, np.full((m, n), np.nan, dtype))
+        ranges = [(i, i + 1) for i in reversed(range(items))]
+        again = call(table, left, right, np.full((m, n), np.nan, dtype), ranges)
+        assert once.tobytes() == again.tobytes()
+
+
+def test_threads_change_no_bit():
+    with sg.Graph():
+        x, y = sg.input("x", (300, 500)), sg.input("y", (500, 260))
+        f = sg.compile((x @ y, x.T @ (x @ y), (x @ y) @ y.T), inputs=[x, y])
+    data = {"x": numbers((300, 500), FLOAT32), "y": numbers((500, 260), FLOAT32, 1)}
+    before = sg.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 2, 3):
+            sg.set_num_threads(threads)
+            results.append([value.tobytes() for value in f(**data)])
+    finally:
+        sg.set_num_threads(before)
+    assert results[0] == results[1] == results[2]
+
+
+def test_what_is_large_goes_to_openblas():
+    small, large = product(32, 64, 64), product(2000, 2000, 2000)
+    assert gemm.describe(small, {})[blas.FUNCTION] == 0
+    table = gemm.describe(large, {})
+    assert table[blas.FUNCTION] == blas.address_of(FLOAT32)
+    functions = gemm.addresses(np.array([gemm.describe(small, {}), table]))
+    assert functions.tolist() == [gemm.kernel_address(), blas.kernel_address()]
+
+
+def test_products_with_vectors_stay_here_whatever_their_size():
+    assert gemm_rule.ours(1, 20000, 20000, 4)
+    assert gemm_rule.ours(20000, 1, 20000, 8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cpu", ["x86-64-v2", "haswell"])
+def test_on_other_processors(cpu, tmp_path):
+    """All of the above, compiled for processors with fewer or narrower registers."""
+    environment = dict(
+        os.environ, NUMBA_CPU_NAME=cpu, NUMBA_CPU_FEATURES="",
+        STATICGRAD_CACHE_DIR=str(tmp_path),
+    )  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", __file__],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
