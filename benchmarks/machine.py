@@ -96,11 +96,12 @@ def bandwidth(moved_bytes: float, threads: int, seconds: float) -> float:
     size = int(max(moved_bytes, LEAST_BANDWIDTH_BYTES)) // 2 // threads
     sources = [np.ones(size, np.uint8) for _ in range(threads)]
     targets = [np.empty_like(source) for source in sources]
+    alone = per_run(calls(lambda: np.copyto(targets[0], sources[0])), seconds)
     if threads == 1:
-        took = per_run(calls(lambda: np.copyto(targets[0], sources[0])), seconds)
-    else:
-        took = per_run(lambda n: _together(n, targets, sources), seconds)
-    return 2.0 * size * threads / took
+        return 2.0 * size / alone
+    took = per_run(lambda n: _together(n, targets, sources), seconds)
+    # Python's lock makes threads slow where copies are short.
+    return 2.0 * size * max(threads / took, 1 / alone)
 
 
 def _together(count: int, targets: list, sources: list) -> None:

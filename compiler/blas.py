@@ -256,7 +256,7 @@ def _one(table: int, a: int, b: int, c: int, m: int, n: int) -> None:
         _dgemm(function, first, second, n, m, k, alpha, b, ldb, a, lda, beta, c, ldc)
 
 
-@njit(nogil=True)
+@njit(nogil=True, error_model="numpy", inline="always")
 def part(table: int, item: int) -> tuple[int, int, int, int, int, int, int]:
     """Part `item` of a product: some rows or columns of C for some of the batch.
 

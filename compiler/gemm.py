@@ -191,7 +191,8 @@ def _tiled(table, a, a_row, a_step, b, b_row, c, m, n, panel):
                 pack = load_int64(table, AT_PACK)
                 _call_5(pack, (right, b_row, panel, deep, columns))
                 right, step = panel, width
-            for i in range(0, m, rows):
+            i = 0  # range() with a step may raise, and exceptions need Numba's memory
+            while i < m:
                 _call_12(
                     load_int64(table, AT_TILES),
                     (
@@ -200,6 +201,7 @@ def _tiled(table, a, a_row, a_step, b, b_row, c, m, n, panel):
                         deep, table + 8 * blas.ALPHA, done,
                     ),
                 )  # fmt: skip
+                i += rows
             j += columns
         done += load_int64(table, DEPTH)
 
@@ -252,8 +254,8 @@ def kernel_address() -> int:
 
     def compiled() -> Any:
         name = f"kernel_{key[:24]}"
-        return internals.compile_callback(
-            FunctionType(_gemm.__code__, _gemm.__globals__, name), 5
-        )
+        function = FunctionType(_gemm.__code__, _gemm.__globals__, name)
+        function.__qualname__ = name
+        return internals.compile_callback(function, 5)
 
     return default_cache().get(key, compiled).address

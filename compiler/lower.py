@@ -24,13 +24,22 @@ from staticgrad.compiler.layouts import base_of, is_view
 from staticgrad.compiler.materialise import materialise
 from staticgrad.compiler.nest import nest
 from staticgrad.compiler.order import Task, order
-from staticgrad.compiler.schedule import Buffer, BufferKind, Schedule
 from staticgrad.compiler.scanning import scanned
+from staticgrad.compiler.schedule import Buffer, BufferKind, Schedule
 from staticgrad.compiler.selection import selected
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
-from staticgrad.ir.op import IndexCheck, Leaf, Matmul, Place, Reduce, Scan, Scatter, Select
+from staticgrad.ir.op import (
+    IndexCheck,
+    Leaf,
+    Matmul,
+    Place,
+    Reduce,
+    Scan,
+    Scatter,
+    Select,
+)
 from staticgrad.ir.size import Dim, evaluate, product, symbols
 
 TYPICAL_SIZE = 64  # what a symbolic size counts as when orders are compared

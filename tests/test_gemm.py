@@ -13,6 +13,8 @@ from hand_made import product
 
 import staticgrad as sg
 from staticgrad.compiler import blas, gemm, gemm_rule
+from staticgrad.compiler import numba_internals as internals
+from staticgrad.compiler.codegen import gemm_leaves
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 ROUNDING = {FLOAT32: 6e-8, FLOAT64: 1.2e-16}
@@ -218,6 +220,20 @@ def test_the_order_and_grouping_of_parts_change_no_bit(layout, dtype):
         ranges = [(i, i + 1) for i in reversed(range(items))]
         again = call(table, left, right, np.full((m, n), np.nan, dtype), ranges)
         assert once.tobytes() == again.tobytes()
+
+
+def test_the_pieces_stand_alone():
+    """Machine code that names Numba's memory cannot be linked before Numba uses it."""
+    sources = [gemm._gemm]
+    sources += [
+        make(number)
+        for make, _ in gemm_leaves._LEAVES.values()
+        for number in (gemm_leaves._float32, gemm_leaves._float64)
+    ]
+    for source in sources:
+        arguments = source.__code__.co_argcount
+        callback = internals.compile_callback(source, arguments)
+        assert b"NRT_" not in internals.object_code(callback).code
 
 
 def test_threads_change_no_bit():

@@ -149,13 +149,13 @@ def test_a_tensor_as_bound_is_refused():
 @pytest.mark.parametrize("bad", [3, -4])
 def test_a_bad_index_is_found_while_running(bad):
     x, i = sg.input("x", (3,)), sg.input("i", (), "int64")
-    with pytest.raises(IndexOutOfRange, match=rf"an index in -3\.\.2, got {bad}"):
+    with pytest.raises(IndexOutOfRange, match=rf"-3 <= index < 3, got {bad}"):
         run(x[i], x, i, x=numbers(3), i=np.int64(bad))
 
 
 def test_an_integer_on_an_empty_symbolic_axis_is_found_while_running():
     x = sg.input("x", ("n",))
-    with pytest.raises(IndexOutOfRange, match="got 0"):
+    with pytest.raises(IndexOutOfRange, match="for an axis of size 0"):
         run(x[0], x, x=numbers(0))
 
 

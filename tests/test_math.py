@@ -234,7 +234,7 @@ def test_rounding_and_signs(dtype):
 
 def test_the_table_is_chosen_by_the_processor():
     known = set(functions())
-    assert set(UNARY) | {"power"} == known
+    assert set(UNARY) | {"power", "tan", "asin", "lgamma"} <= known
     assert set(namespace()) >= known
     features = numba_internals.target().features
     if "+fma" in features:

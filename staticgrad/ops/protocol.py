@@ -19,30 +19,32 @@ EQUIVALENTS: dict[str, Callable[..., Any]] = {
     "ndim": lambda a: a.ndim,
     "shape": lambda a: a.shape,
     "size": lambda a: a.size,
+    "iscomplexobj": lambda x: False,
+    "isrealobj": lambda x: True,
+    "real_if_close": lambda a, tol=100: a,
 }
+"""NumPy's functions that work on a Tensor, those of np.linalg as "linalg.norm".
 
-# NumPy's names of what has another name here.
+tests/test_numpy_table.py calls each of them, and everything else in NumPy's namespaces.
+"""
+
+# What to use instead of NumPy's functions that have no equivalent of their name.
 OTHER_NAMES = {
-    "abs": "absolute",
-    "fabs": "absolute",
-    "amax": "max",
-    "amin": "min",
-    "concat": "concatenate",
-    "permute_dims": "transpose",
-    "float_power": "power",
-    "row_stack": "vstack",
-    "fix": "floor",
-    "around": "round",
-    "fmax": "maximum",
-    "fmin": "minimum",
-    "fmod": "remainder",
-    "exp2": "power(2.0, x)",
-    "log2": "log(x) / np.log(2.0)",
-    "log10": "log(x) / np.log(10.0)",
-    "nanmean": "mean",
-    "nansum": "sum",
-    "nanmax": "max",
-    "nanmin": "min",
+    "empty_like": "zeros_like",
+    "histogram": "bincount(sg.digitize(x, bins), length=n), which has a static size",
+    "percentile": "top_k, which sorts the first k",
+    "quantile": "top_k, which sorts the first k",
+    "median": "top_k, which sorts the first k",
+    "sort": "top_k, which sorts the first k",
+    "argsort": "top_k, which sorts the first k",
+    "partition": "top_k, which sorts the first k",
+    "argpartition": "top_k, which sorts the first k",
+    "choose": "where, or take_along_axis",
+    "piecewise": "select(conditions, choices)",
+    "resize": "tile and reshape",
+    "apply_along_axis": "vmap",
+    "matvec": "einsum",
+    "vecmat": "einsum",
     # what would give a result whose size is data
     "argwhere": "where(condition, x, other), which keeps the shape",
     "compress": "where(condition, x, other), which keeps the shape",
@@ -55,18 +57,22 @@ OTHER_NAMES = {
     "place": "where(condition, new, old)",
     "put": "ravel(x).at[indices].set(values)",
     "putmask": "where(condition, new, old)",
-    "linalg.norm": "sqrt(sg.sum(x * x))",
-    "linalg.matmul": "matmul",
-    "linalg.outer": "outer",
 }
 
 
-def fill(functions: Mapping[str, Callable[..., Any]], names: Iterable[str]) -> None:
-    """Take `functions` under those of their `names` that NumPy has too."""
+def fill(
+    functions: Mapping[str, Callable[..., Any]], names: Iterable[str], prefix: str = ""
+) -> None:
+    """Take `functions` under those of their `names` that NumPy has too.
+
+    `prefix` is "linalg." for those that NumPy has in np.linalg.
+    """
+    space = np.linalg if prefix else np
     own = REDUCTIONS.values()
     for name in names:
-        if callable(functions.get(name)) and (hasattr(np, name) or name in own):
-            EQUIVALENTS[name] = functions[name]
+        known = hasattr(space, name) or name in own
+        if callable(functions.get(name)) and known:
+            EQUIVALENTS[prefix + name] = functions[name]
 
 
 def array_ufunc(
@@ -76,6 +82,8 @@ def array_ufunc(
     name = ufunc.__name__
     if method == "reduce":
         return _reduce(name, *inputs, **options)
+    if method == "accumulate" and name in ACCUMULATIONS:
+        return _accumulate(name, *inputs, **options)
     if method != "__call__":
         raise _unsupported(f"{name}.{method}", None)
     _no_options(name, options)
@@ -94,10 +102,9 @@ def array_function(
 ) -> Any:
     """Any other NumPy function on Tensors."""
     module = getattr(function, "__module__", "numpy").removeprefix("numpy")
-    prefix = f"{module.removeprefix('.')}." if module.startswith(".linalg") else ""
-    name = prefix + function.__name__
+    name = f"{module}.{function.__name__}".removeprefix(".")
     found = EQUIVALENTS.get(name)
-    if found is None or getattr(np, function.__name__, None) is not function:
+    if found is None:
         raise _unsupported(name, OTHER_NAMES.get(name))
     try:
         return found(*args, **kwargs)
@@ -117,6 +124,14 @@ REDUCTIONS = {
     "logical_or": "any",
     "logaddexp": "logsumexp",
 }
+
+ACCUMULATIONS = {"add": "cumsum", "multiply": "cumprod"}
+
+
+def _accumulate(name: str, x: Any, axis: int = 0, **options: Any) -> Any:
+    dtype = options.pop("dtype", None)
+    _no_options(f"{name}.accumulate", options)
+    return EQUIVALENTS[ACCUMULATIONS[name]](x, axis=axis, dtype=dtype)
 
 
 def _reduce(name: str, x: Any, axis: Any = 0, **options: Any) -> Any:

@@ -1,0 +1,274 @@
+"""Differences, integrals, polynomials and covariances, and what NumPy has beside them.
+
+Composites, with the derivatives of their parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from staticgrad.ir.graph import apply
+from staticgrad.ir.node import Tensor
+from staticgrad.ops.choice import where
+from staticgrad.ops.compare import EQUAL, NOT_EQUAL
+from staticgrad.ops.fill import linspace
+from staticgrad.ops.indexing import getitem
+from staticgrad.ops.leaves import dtype_of
+from staticgrad.ops.logic import as_bool
+from staticgrad.ops.named import named
+from staticgrad.ops.place import concatenate
+from staticgrad.ops.powers import power
+from staticgrad.ops.products import matmul
+from staticgrad.ops.promote import ArrayLike, as_tensor, promoted, quotients
+from staticgrad.ops.reduce import all, sum
+from staticgrad.ops.rules import one_axis, shape_error
+from staticgrad.ops.shape import broadcast_to, ravel, squeeze, swapaxes
+from staticgrad.ops.slicing import split
+from staticgrad.ops.statistics import mean, root
+
+
+def _part(x: Tensor, axis: int, key: slice) -> Tensor:
+    """``x[..., key, ...]`` along `axis`."""
+    return getitem(x, (*(slice(None),) * axis, key))
+
+
+def diff(
+    a: ArrayLike,
+    n: int = 1,
+    axis: int = -1,
+    prepend: ArrayLike | None = None,
+    append: ArrayLike | None = None,
+) -> Tensor:
+    """What each element along `axis` exceeds the one before by, `n` times over.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.diff([1, 4, 9]), target="reference")()
+    array([3, 5])
+    """
+    x = as_tensor(a)
+    along = one_axis("diff", x, axis)
+    ends = (prepend, x, append)
+    parts = [_end(part, x, along) for part in ends if part is not None]
+    x = concatenate(parts, along) if len(parts) > 1 else x
+    for _ in range(n):
+        later, earlier = _part(x, along, slice(1, None)), _part(x, along, slice(0, -1))
+        bools = x.dtype.kind == "b"
+        x = apply(NOT_EQUAL, later, earlier) if bools else later - earlier
+    return x
+
+
+def _end(part: ArrayLike, x: Tensor, axis: int) -> Tensor:
+    """A number as one more layer of `x`."""
+    tensor = as_tensor(part)
+    if tensor.ndim:
+        return tensor
+    return broadcast_to(tensor, (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
+
+
+def ediff1d(
+    ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None
+) -> Tensor:
+    """The differences of neighbours in C order, between `to_begin` and `to_end`.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.ediff1d([1, 4, 9], to_end=0), target="reference")()
+    array([3, 5, 0])
+    """
+    inside = diff(ravel(ary))
+    parts = [ravel(part) for part in (to_begin, inside, to_end) if part is not None]
+    return concatenate(parts) if len(parts) > 1 else inside
+
+
+def trapezoid(
+    y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axis: int = -1
+) -> Tensor:
+    """The integral of `y` along `axis` by the trapezoidal rule, at `x` or `dx` apart.
+
+    >>> import staticgrad as sg
+    >>> float(sg.compile(sg.trapezoid([1.0, 2.0, 3.0]), target="reference")())
+    4.0
+    """
+    value = as_tensor(y)
+    along = one_axis("trapezoid", value, axis)
+    width: ArrayLike = dx
+    if x is not None:
+        width = diff(x, axis=-1 if as_tensor(x).ndim == 1 else along)
+        steps = as_tensor(width)
+        if steps.ndim == 1 and value.ndim > 1:
+            shape = tuple(-1 if k == along else 1 for k in range(value.ndim))
+            width = named("reshape", steps, shape=_filled(shape, steps.shape[0]))
+    later = _part(value, along, slice(1, None))
+    earlier = _part(value, along, slice(0, -1))
+    return sum((later + earlier) * width / 2.0, along)
+
+
+def _filled(shape: tuple[int, ...], size: Any) -> tuple[Any, ...]:
+    return tuple(size if n == -1 else n for n in shape)
+
+
+def polyval(p: ArrayLike, x: ArrayLike) -> Tensor:
+    """The polynomial with coefficients `p`, the highest first, at `x`.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.polyval([1.0, 0.0, -1.0], [2.0, 3.0]), target="reference")()
+    array([3., 8.], dtype=float32)
+    """
+    coefficients, value = promoted(p, x)
+    if coefficients.ndim != 1 or not isinstance(coefficients.shape[0], int):
+        rule = "a static number of coefficients along one axis"
+        raise shape_error("polyval", (coefficients,), rule)
+    y = value * 0
+    for k in range(coefficients.shape[0]):
+        y = y * value + getitem(coefficients, k)
+    return y
+
+
+def select(
+    condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], default: Any = 0
+) -> Tensor:
+    """The first choice whose condition holds, element by element.
+
+    >>> import staticgrad as sg
+    >>> y = sg.select([[True, False], [True, True]], [[1, 2], [3, 4]])
+    >>> sg.compile(y, target="reference")()
+    array([1, 4])
+    """
+    if len(condlist) != len(choicelist) or not condlist:
+        rule = "as many choices as conditions, at least one"
+        raise shape_error("select", tuple(map(as_tensor, condlist)), rule)
+    *choices, result = promoted(*choicelist, default)
+    pairs = zip(condlist, choices, strict=True)
+    for condition, choice in reversed(list(pairs)):
+        result = where(condition, choice, result)
+    return result
+
+
+def cov(
+    m: ArrayLike,
+    y: ArrayLike | None = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+) -> Tensor:
+    """The covariance matrix of variables in rows (columns unless `rowvar`).
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.cov([[1.0, 2.0], [3.0, 5.0]]), target="reference")()
+    array([[0.5, 1. ],
+           [1. , 2. ]], dtype=float32)
+    """
+    x = _variables(m, rowvar)
+    if y is not None:
+        x = concatenate([x, _variables(y, rowvar)])
+    away = x - mean(x, 1, keepdims=True)
+    lost = int(not bias) if ddof is None else ddof
+    product = matmul(away, swapaxes(away, 0, 1)) / (x.shape[1] - lost)
+    return squeeze(product) if product.shape == (1, 1) else product
+
+
+def _variables(m: ArrayLike, rowvar: bool) -> Tensor:
+    (x,) = quotients(m)
+    if x.ndim > 2:
+        raise shape_error("cov", (x,), "at most two axes")
+    if x.ndim < 2:
+        size = x.shape[0] if x.ndim else 1
+        return named("reshape", x, shape=(1, size))
+    return x if rowvar else swapaxes(x, 0, 1)
+
+
+def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True) -> Tensor:
+    """Pearson's correlation coefficients of variables in rows.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.corrcoef([[1.0, 2.0], [3.0, 5.0]]), target="reference")()
+    array([[1., 1.],
+           [1., 1.]], dtype=float32)
+    """
+    c = cov(x, y, rowvar)
+    if c.ndim == 0:
+        return c / c
+    size = c.shape[0]
+    unit = named("position", shape=(size, size), axis=0, dtype=dtype_of("cov", "int64"))
+    other = named("position", shape=(size, size), axis=1, dtype=unit.dtype)
+    spread = root(sum(where(unit == other, c, 0), 1))
+    along, across = (
+        named("reshape", spread, shape=shape) for shape in ((size, 1), (1, size))
+    )
+    ratio = c / along / across
+    return where(ratio > 1, 1, where(ratio < -1, -1, ratio))
+
+
+def logspace(
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    endpoint: bool = True,
+    base: ArrayLike = 10.0,
+) -> Tensor:
+    """`num` numbers whose logarithms to `base` are evenly spaced.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.logspace(0.0, 2.0, 3), target="reference")()
+    array([  1.,  10., 100.], dtype=float32)
+    """
+    return power(base, linspace(start, stop, num, endpoint))
+
+
+def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+    """The layers of `x` along `axis`, whose size must be static.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.unstack([[1, 2], [3, 4]]), target="reference")()
+    (array([1, 2]), array([3, 4]))
+    """
+    tensor = as_tensor(x)
+    along = one_axis("unstack", tensor, axis)
+    count = tensor.shape[along]
+    if not isinstance(count, int):
+        rule = "an axis whose size is a number"
+        raise shape_error("unstack", (tensor,), rule)
+    if not count:
+        return ()
+    return tuple(squeeze(part, along) for part in split(tensor, count, along))
+
+
+def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Tensor:
+    """Whether two arrays are equal once broadcast, a bool scalar.
+
+    >>> import staticgrad as sg
+    >>> bool(sg.compile(sg.array_equiv([2, 2], 2), target="reference")())
+    True
+    """
+    return all(apply(EQUAL, *promoted(a1, a2)))
+
+
+def isreal(x: ArrayLike) -> Tensor:
+    """True everywhere: all numbers are real.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.isreal([1.0, 2.0]), target="reference")()
+    array([ True,  True])
+    """
+    return ~iscomplex(x)
+
+
+def iscomplex(x: ArrayLike) -> Tensor:
+    """False everywhere: all numbers are real.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.iscomplex([1.0, 2.0]), target="reference")()
+    array([False, False])
+    """
+    tensor = as_tensor(x)
+    return as_bool(where(apply(EQUAL, tensor, tensor), 0, 0))
+
+
+def copy(a: ArrayLike) -> Tensor:
+    """`a`: a Tensor never changes.
+
+    >>> import staticgrad as sg
+    >>> print(sg.copy([1.0, 2.0]).type)
+    float32[2]
+    """
+    return as_tensor(a)
