@@ -129,6 +129,7 @@ class Executable:
         """The outputs, as fresh arrays in the structure that compile was given."""
         route = self._route
         values: Sequence[Any] = args
+        outputs: Sequence[Array]
         if kwargs and not args and tuple(kwargs) == self._signature.names:
             values = tuple(kwargs.values())
         try:
@@ -223,8 +224,8 @@ class Executable:
         if isinstance(self.target, CpuTarget):
             return self.target
         raise GraphError(
-            "the reference target has no frames and no memory plan, got a request for "
-            f"one; compile with target='cpu'{at(here())}"
+            "the executable requires target 'cpu', got 'reference', which has no "
+            f"frames and no memory plan; compile it again{at(here())}"
         )
 
 

@@ -109,4 +109,3 @@ def _require_sizes(
 def _given(node: Node, values: Mapping[str, int]) -> str:
     names = sorted(_names(_dims(node)))
     return "here " + ", ".join(f"{name} = {values[name]}" for name in names)
-

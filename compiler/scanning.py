@@ -43,9 +43,7 @@ def scanned(node: Node, buffer_of: Callable[..., int]) -> list[Kernel]:
         raise CompilerBug(f"{node} scans nothing")
     order = _Order(result.shape, node.attrs["axis"])
     last = len(node.inputs)
-    reads = tuple(
-        Operand(buffer_of(base_of(x)), "read", x.dtype) for x in node.inputs
-    )
+    reads = tuple(Operand(buffer_of(base_of(x)), "read", x.dtype) for x in node.inputs)
     write = Operand(buffer_of(result), "write", result.dtype)
     inner = order.inner_strides()
     state = Access(STATE, order.placed(inner))
@@ -59,9 +57,7 @@ def scanned(node: Node, buffer_of: Callable[..., int]) -> list[Kernel]:
     step += [
         Compute(new, code.template, tuple(range(new)), result.dtype, site=0),
         Store(state, new),
-        Store(
-            Access(last, order.placed(plain)), 0 if node.attrs["exclusive"] else new
-        ),
+        Store(Access(last, order.placed(plain)), 0 if node.attrs["exclusive"] else new),
     ]
     start = (Number(new + 1, code.initial, result.dtype), Store(state, new + 1))
     kernel = LoopKernel(

@@ -73,7 +73,8 @@ class Dataset:
         if not self.batched:
             raise GraphError(
                 f"batch_size requires an input with a 'batch' axis, got {wanted} for "
-                f"inputs without one; leave it out, or name the axis 'batch'{at(here())}"
+                "inputs without one; leave it out, or name the axis 'batch'"
+                f"{at(here())}"
             )
         if wanted < 1:
             raise GraphError(
@@ -121,8 +122,8 @@ def dataset(
 def _require_names(inputs: Sequence[Input], data: Mapping[str, Any]) -> None:
     if not isinstance(data, Mapping):
         raise GraphError(
-            f"data requires a dict from input name to array, got {type(data).__name__}; "
-            f"write {{'x': X}}{at(here())}"
+            "data requires a dict from input name to array, got "
+            f"{type(data).__name__}; write {{'x': X}}{at(here())}"
         )
     known = [leaf.name for leaf in inputs]
     missing = [name for name in known if name not in data]

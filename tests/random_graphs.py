@@ -34,7 +34,8 @@ def static(dim: Any) -> bool:
 
 
 class _Maker:
-    def __init__(self, seed: int, dtype: str) -> None:
+    def __init__(self, seed: int, dtype: str, bound: dict[str, int]) -> None:
+        self.bound = bound
         self.rng = np.random.default_rng(seed)
         self.dtype = dtype
         self.pool: list[Any] = []
@@ -51,7 +52,7 @@ class _Maker:
         rank = self.rng.integers(1, 4)
         shape = tuple(SIZES[i] for i in self.rng.integers(0, len(SIZES), rank))
         name = f"x{number}"
-        real = tuple(BOUND.get(d, d) for d in shape)
+        real = tuple(self.bound.get(d, d) for d in shape)
         self.data[name] = self.rng.uniform(-1.5, 1.5, real).astype(self.dtype)
         return sg.input(name, shape, dtype=self.dtype)
 
@@ -149,9 +150,14 @@ class _Maker:
         return sg.take(x, np.array([2, 0, 2, -1]), axis=0)
 
 
-def random_graph(seed: int, steps: int = 14, dtype: str = "float64") -> RandomGraph:
-    """A graph of about `steps` operations, with an update of a state or two."""
-    make = _Maker(seed, dtype)
+def random_graph(
+    seed: int, steps: int = 14, dtype: str = "float64", n: int = BOUND["n"]
+) -> RandomGraph:
+    """A graph of about `steps` operations, with an update of a state or two.
+
+    `n` is the size of the symbolic axes of its data.
+    """
+    make = _Maker(seed, dtype, {"n": n})
     make.pool = [make.leaf(number) for number in range(3)]
     inputs = list(make.pool)
     states = [

@@ -94,6 +94,7 @@ def spoilt(folder, *names):
 
 
 GOMP = ("libgomp.so.1", "libgomp.so.1.0.0")
+slow = pytest.mark.slow
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the loader is Linux's")
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 
@@ -110,12 +111,13 @@ def test_without_libgomp(tmp_path, expected):
 
 @linux
 def test_without_libgomp_and_tbb(tmp_path, expected):
-    without = "threads._load_tbb = lambda: False\n" + PLAIN
-    *found, layer = run(without, **spoilt(tmp_path / "lib", *GOMP))
+    prelude = PROGRAM.replace("def build", "threads._load_tbb = bool\ndef build")
+    *found, layer = run(PLAIN, prelude, **spoilt(tmp_path / "lib", *GOMP))
     assert found == expected
     assert layer == "workqueue"
 
 
+MODULES = {"omp": "omppool", "tbb": "tbbpool", "workqueue": "workqueue"}
 FORKED = """
 before = called(f)
 child = os.fork()
@@ -136,7 +138,7 @@ def test_a_forked_child_computes_and_so_does_its_parent(layer, expected):
     )
     if layer == "tbb":
         prelude = prelude.replace("def build", "threads._load_tbb()\ndef build", 1)
-    script = f"threads._load_tbb(); print(threads._imports('{layer}pool'))"
+    script = f"threads._load_tbb(); print(threads._imports('{MODULES[layer]}'))"
     available = run(script, "from staticgrad.compiler import threads\n")
     if available == ["False"]:
         pytest.skip(f"{layer} is not installed")
@@ -197,6 +199,7 @@ def test_a_pool_of_forked_processes(expected):
 # ---- disks ---------------------------------------------------------------------------
 
 
+@slow
 def test_a_cache_folder_that_cannot_be_made(tmp_path, expected):
     (tmp_path / "file").write_text("in the way")
     folders = str(tmp_path / "file" / "cache")
@@ -221,7 +224,10 @@ def test_a_full_disk(tmp_path, expected):
     assert left == []
 
 
-@pytest.mark.parametrize("damage", ["empty", "short", "noise", "folder"])
+@pytest.mark.parametrize(
+    "damage",
+    ["noise", *(pytest.param(d, marks=slow) for d in ("empty", "short", "folder"))],
+)
 def test_a_corrupt_cache(tmp_path, expected, damage):
     folder = tmp_path / "cache"
     first = run(PLAIN, STATICGRAD_CACHE_DIR=str(folder))
@@ -240,6 +246,7 @@ def test_a_corrupt_cache(tmp_path, expected, damage):
     assert run(PLAIN, STATICGRAD_CACHE_DIR=str(folder))[:2] == expected
 
 
+@slow
 @linux
 def test_a_corrupt_cache_of_the_virtual_machine(tmp_path, expected):
     numba = tmp_path / "numba"

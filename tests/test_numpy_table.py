@@ -124,7 +124,7 @@ CALLS = {
     "linalg.vector_norm": lambda f: f(M, ord=1, axis=1),
 }  # fmt: skip
 
-# Of the functions with NumPy's names, those that take no array: called as sg.zeros only.
+# Of the functions with NumPy's names, those that take no array: sg.zeros and the like.
 NO_ARGUMENTS = {
     "arange", "diag_indices", "eye", "full", "identity", "indices", "ones", "tri",
     "tril_indices", "triu_indices", "zeros",
@@ -218,7 +218,8 @@ def arguments_of(function, x):
     given = [
         p
         for p in parameters
-        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        if p.default is p.empty
+        and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]
     return [x] * max(1, len(given))
 

@@ -180,8 +180,7 @@ STABILISE: list[tuple[Build, str]] = [
     (lambda x: named("divide", c(1), named("add", named("exp", x), c(1))),
      "sigmoid(negative(x))"),
     (lambda x: named("log", named("add", c(1), named("exp", x))),
-     "add(where(greater(x, 0.0), x, 0.0), "
-     "log1p(exp(where(greater(x, 0.0), negative(x), x))))"),
+     "softplus(x)"),
     (lambda x: named("log", named("reduce_sum", named("exp", x), axes=(1,))),
      "add(where(isfinite(stop_gradient(reduce_max(x, axes=(1,)))), "
      "stop_gradient(reduce_max(x, axes=(1,))), 0.0), "

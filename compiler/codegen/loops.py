@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from staticgrad.compiler.codegen.far import (
+    GUARDED,
     any_argument,
     arguments,
     arguments_ahead,
@@ -24,9 +25,12 @@ from staticgrad.compiler.codegen.far import (
     uses_guarded,
 )
 from staticgrad.compiler.codegen.language import type_name
+from staticgrad.compiler.codegen.magnitudes import arguments_at_most, magnitudes
 from staticgrad.compiler.codegen.mathlib_trigonometry import FAR_F32, FAR_F64
+from staticgrad.compiler.codegen.pieces import BLOCK, Piece, Pieces, in_pieces
 from staticgrad.compiler.codegen.scalar import Names, compute_text, statement_text
 from staticgrad.compiler.codegen.writer import Writer
+from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.kernels import (
     CheckIndex,
     Compute,
@@ -43,12 +47,6 @@ SIGNATURE = ("operands", "sizes", "begin", "end", "context")
 
 SIZES_BEFORE_TABLE = 2
 """Entries of `sizes` ahead of the symbolic ones: chunk length and site base."""
-
-BLOCK = 1024
-"""Indices whose arguments of sin and cos are looked at together: 4 to 8 KB, in L1."""
-
-ALIGNMENT = 64
-"""Scratch areas start at multiples of this many bytes: one cache line, one vector."""
 
 UNROLLED = (10, 100)
 """Known numbers of steps, from the first to below the last, for which LLVM would unroll
@@ -81,10 +79,11 @@ def size_table(kernel: LoopKernel) -> tuple[Dim, ...]:
 
 def scratch_bytes(kernel: LoopKernel, values: Mapping[str, int]) -> int:
     """The bytes of scratch that each thread needs when symbols have `values`."""
-    return sum(
+    rows = sum(
         _aligned(evaluate(area.extent, values) * area.dtype.itemsize)
         for area in kernel.scratch
     )
+    return rows + most_areas(kernel) * AREA_BYTES
 
 
 def _aligned(size: int) -> int:
@@ -98,6 +97,8 @@ class _Kernel:
         self.kernel = kernel
         self.names = Names()
         self.writer = Writer(depth=1)
+        self.near = near_statements(kernel)
+        self.after_scratch = "0"
 
     def source(self) -> KernelSource:
         self.operands()
@@ -143,7 +144,8 @@ class _Kernel:
         self.writer.line(f"p{number} = shifted(p{number}, chunk * {slot})")
 
     def _scope_count(self) -> int:
-        return 1 + self._written() + len(self.kernel.scratch)
+        areas = most_areas(self.kernel)
+        return 1 + self._written() + len(self.kernel.scratch) + areas
 
     def _written(self) -> int:
         return sum(operand.mode != "read" for operand in self.kernel.operands)
@@ -163,6 +165,7 @@ class _Kernel:
                 extent = self.names.dim(area.extent)
                 rounded = f"{extent} * {area.dtype.itemsize} + {ALIGNMENT - 1}"
                 sizes += f" + ({rounded} & -{ALIGNMENT})"
+        self.after_scratch = f"{offset}{sizes}"
 
     def statements(self, body: tuple[Statement, ...], exact: bool) -> None:
         """Lines of `body`; `exact` says that sin and cos must be right everywhere."""
@@ -174,7 +177,7 @@ class _Kernel:
 
     def _statement(self, statement: Statement, exact: bool = False) -> None:
         text = statement_text(statement, self.names)
-        text = any_argument(text) if exact else text
+        text = any_argument(text) if exact and self.guarded(statement) else text
         if text:
             self.writer.line(text, comment=self.origin(statement))
 
@@ -191,11 +194,11 @@ class _Kernel:
         first, last = "begin", "end"
         if loop.axis:
             first, last = "0", self._last(loop)
-        ahead = None
-        if any(map(uses_guarded, loop.body)):
-            ahead = arguments_ahead(loop.body, uses_guarded)
-        if ahead is not None:
-            self.blocks(loop, ahead, first, last)
+        pieces = in_pieces(loop, self.kernel)
+        if pieces is None and self._looks_ahead(loop.body):
+            pieces = Pieces((Piece(loop.body, (), ()),), ())
+        if pieces is not None:
+            self.blocks(loop, pieces, first, last)
             return
         span = last if first == "0" else f"{first}, {last}"
         self.writer.line(f"for i{loop.axis} in range({span}):")
@@ -213,31 +216,67 @@ class _Kernel:
         short = innermost and len(loop.body) <= SHORT
         return f"steps({text})" if few and short else text
 
-    def blocks(
-        self, loop: Loop, ahead: tuple[Statement, ...], first: str, last: str
-    ) -> None:
-        """A loop whose arguments of sin and cos are looked at ahead; see far.py."""
-        line, index = self.writer.line, f"i{loop.axis}"
+    def guarded(self, statement: Statement) -> bool:
+        """True if the statement may call sin or cos far away."""
+        return uses_guarded(statement) and statement.result not in self.near
+
+    def _looks_ahead(self, body: tuple[Statement, ...]) -> bool:
+        if not any(map(self.guarded, body)):
+            return False
+        return arguments_ahead(body, self.guarded) is not None
+
+    def blocks(self, loop: Loop, pieces: Pieces, first: str, last: str) -> None:
+        """A loop in blocks, for each block one loop per piece; see pieces.py."""
+        line = self.writer.line
+        scope = 1 + self._written() + len(self.kernel.scratch)
+        for number, dtype in enumerate(pieces.areas):
+            place = f"{self.after_scratch} + {number * AREA_BYTES}"
+            arguments = f'{place}, "{type_name(dtype)}", {scope + number}'
+            line(f"c{number} = scratch(context, {arguments}, {self._scope_count()})")
         line(f"for block in range({first}, {last}, {BLOCK}):")
         with self.writer.indented():
             line(f"stop = minimum(block + {BLOCK}, {last})")
-            kinds = sorted({_kind(s) for s in ahead if uses_guarded(s)})
-            for kind in kinds:
-                line(f"far_{kind} = {_FAR[kind][0]}(0)")
-            self._span(index)
-            with self.writer.indented():
-                self._look_ahead(ahead)
-            tests = (f"far_{k} < {_FAR[k][0]}({_FAR[k][1]})" for k in kinds)
-            line(f"if {' and '.join(tests)}:")
-            self._branch(loop, exact=False)
-            line("else:")
-            self._branch(loop, exact=True)
+            for piece in pieces.pieces:
+                self.piece(loop, piece)
 
-    def _branch(self, loop: Loop, exact: bool) -> None:
+    def piece(self, loop: Loop, piece: Piece) -> None:
+        """The loop over one piece; see far.py for sin and cos."""
+        if not any(map(self.guarded, piece.body)):
+            self._walk(loop, piece, exact=False)
+            return
+        ahead = arguments_ahead(piece.body, self.guarded)
+        if ahead is None:
+            self._walk(loop, piece, exact=True)
+            return
+        line = self.writer.line
+        kinds = sorted({_kind(s) for s in ahead if self.guarded(s)})
+        for kind in kinds:
+            line(f"far_{kind} = {_FAR[kind][0]}(0)")
+        self._span(f"i{loop.axis}")
         with self.writer.indented():
-            self._span(f"i{loop.axis}")
-            with self.writer.indented():
-                self.statements(loop.body, exact)
+            self._take(loop, piece)
+            self._look_ahead(ahead)
+        tests = (f"far_{k} < {_FAR[k][0]}({_FAR[k][1]})" for k in kinds)
+        line(f"if {' and '.join(tests)}:")
+        with self.writer.indented():
+            self._walk(loop, piece, exact=False)
+        line("else:")
+        with self.writer.indented():
+            self._walk(loop, piece, exact=True)
+
+    def _walk(self, loop: Loop, piece: Piece, exact: bool) -> None:
+        self._span(f"i{loop.axis}")
+        with self.writer.indented():
+            self._take(loop, piece)
+            self.statements(piece.body, exact)
+            for value, area in piece.given:
+                place = f"c{area}, i{loop.axis} - block"
+                self.writer.line(f"store({place}, {self.names.value(value)})")
+
+    def _take(self, loop: Loop, piece: Piece) -> None:
+        for value, area in piece.taken:
+            name = self.names.value(value)
+            self.writer.line(f"{name} = load(c{area}, i{loop.axis} - block)")
 
     def _span(self, index: str) -> None:
         self.writer.line(f"for {index} in range(block, stop):")
@@ -245,7 +284,7 @@ class _Kernel:
     def _look_ahead(self, ahead: tuple[Statement, ...]) -> None:
         needed = {number for statement in ahead for number in arguments(statement)}
         for statement in ahead:
-            if uses_guarded(statement):
+            if self.guarded(statement):
                 self._keep_farthest(statement)
             if getattr(statement, "result", None) in needed:
                 self._statement(statement)
@@ -256,6 +295,26 @@ class _Kernel:
         found = guarded_arguments(compute_text(statement, self.names))
         for argument in dict.fromkeys(found):
             self.writer.line(f"far_{kind} = farther(far_{kind}, {kind}({argument}))")
+
+
+def most_areas(kernel: LoopKernel) -> int:
+    """How many areas of scratch the loops of `kernel` carry values in."""
+    loops = (s for s in statements_of(kernel.body) if isinstance(s, Loop))
+    pieces = (in_pieces(loop, kernel) for loop in loops)
+    return max((len(found.areas) for found in pieces if found), default=0)
+
+
+def near_statements(kernel: LoopKernel) -> frozenset[int]:
+    """The results of calls of sin and cos whose arguments are known to be near."""
+    calls = [s for s in statements_of(kernel.body) if uses_guarded(s)]
+    if not calls:
+        return frozenset()
+    found = magnitudes(kernel.body)
+    return frozenset(
+        s.result
+        for s in calls
+        if isinstance(s, Compute) and arguments_at_most(s, found, GUARDED) <= NEAR
+    )
 
 
 def _kind(statement: Statement) -> str:

@@ -1,4 +1,4 @@
-"""sin, cos and tan, free of branches within a stated range, exact through libm beyond it.
+"""sin, cos, tan: free of branches within a stated range, through libm beyond it.
 
 x = n pi/2 + r, |r| <= pi/4; float32 reduces in float64, float64 with pi/2 in three
 parts and a remainder carried along. n comes from x * 2/pi in one rounding, which bounds

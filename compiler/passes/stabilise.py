@@ -6,9 +6,8 @@
 * ``log(1 + exp(x)) = softplus(x)``, ``log(sigmoid(x)) = -softplus(-x)``
 * ``1 / (1 + exp(-x)) = sigmoid(x)``, ``log(exp(x)) = x``
 
-They are found from the structure, whatever function made it. softplus is
-``max(x, 0) + log1p(exp(-|x|))``, written with where so that both its derivatives are
-right at 0. Source: Higham, Accuracy and Stability of Numerical Algorithms, ch. 1.
+They are found from the structure, whatever function made it.
+Source: Higham, Accuracy and Stability of Numerical Algorithms, ch. 1.
 """
 
 from __future__ import annotations
@@ -131,12 +130,8 @@ def _is_never_positive(x: Tensor) -> bool:
 
 
 def softplus(x: Tensor) -> Tensor:
-    """``log(1 + exp(x))`` as ``max(x, 0) + log1p(exp(-|x|))``."""
-    zero = number(0, x.dtype)
-    positive = named("greater", x, zero)
-    below = named("where", positive, named("negative", x), x)
-    above = named("where", positive, x, zero)
-    return named("add", above, named("log1p", named("exp", below)))
+    """``log(1 + exp(x))`` as one node."""
+    return named("softplus", x)
 
 
 def _subtract(node: Node) -> Tensor | None:

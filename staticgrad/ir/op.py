@@ -170,9 +170,9 @@ class Piece:
 class Place:
     """Inputs written into regions of the result (pad, concat, stack, replace).
 
-    ``pieces(shape, *types, **attrs)`` lists them; a later one covers those before. Where
-    ``fill(**attrs)`` is not None the rest of the result has that value; where it is
-    None the pieces cover the result.
+    ``pieces(shape, *types, **attrs)`` lists them; a later one covers those before.
+    Where ``fill(**attrs)`` is not None the rest of the result has that value; where it
+    is None the pieces cover the result.
     """
 
     pieces: Callable[..., Sequence[Piece]]

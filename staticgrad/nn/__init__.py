@@ -11,10 +11,22 @@ from staticgrad.nn.losses import (
     nll_loss,
 )
 from staticgrad.nn.module import Module
-from staticgrad.ops import log_softmax, relu, sigmoid, softmax, softplus, tanh
+from staticgrad.ops import (
+    elu,
+    gelu,
+    leaky_relu,
+    log_softmax,
+    relu,
+    sigmoid,
+    silu,
+    softmax,
+    softplus,
+    tanh,
+)
 
 __all__ = [
     "Dropout", "Linear", "Module", "ReLU", "Sequential", "Sigmoid", "Tanh",
-    "binary_cross_entropy_with_logits", "cross_entropy", "log_softmax", "mse_loss",
-    "nll_loss", "relu", "sigmoid", "softmax", "softplus", "tanh",
+    "binary_cross_entropy_with_logits", "cross_entropy", "elu", "gelu", "leaky_relu",
+    "log_softmax", "mse_loss", "nll_loss", "relu", "sigmoid", "silu", "softmax",
+    "softplus", "tanh",
 ]  # fmt: skip

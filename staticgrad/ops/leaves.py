@@ -246,7 +246,7 @@ def dtype_of(name: str, dtype: npt.DTypeLike) -> DType:
         return as_dtype(dtype)
     except DTypeError as error:
         text = str(error).replace("dtype requires", f"{name} requires a dtype that is")
-        raise DTypeError(f"{text}{at(here())}") from None
+        raise DTypeError(f"{text}; choose one of these{at(here())}") from None
 
 
 def as_shape(name: str, shape: ShapeLike, names: bool = False) -> Shape:

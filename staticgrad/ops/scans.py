@@ -138,7 +138,11 @@ def _samples() -> list[Sample]:
 def _pairs() -> list[Sample]:
     a, b = spread(-1.5, 1.5, 2, 3, 4), spread(-2, 2, 2, 4, 3).reshape(2, 3, 4)
     return [
-        *(Sample((a, b), _attrs(axis, ex)) for axis in range(3) for ex in (False, True)),
+        *(
+            Sample((a, b), _attrs(axis, ex))
+            for axis in range(3)
+            for ex in (False, True)
+        ),
         Sample((a[0, 0], b[0, 0]), _attrs(0)),
         Sample((np.zeros((2, 0)), np.zeros((2, 0))), _attrs(1)),
         Sample((a.astype("f4"), b.astype("f4")), _attrs(1), grad=False, ulp=16),
@@ -162,7 +166,7 @@ def _bad_pairs() -> list[Bad]:
     ]
 
 
-CUMSUM = define(
+CUMSUM: Op = define(
     "cumsum",
     shape=_same_shapes,
     dtype=same_dtype("iuf"),
@@ -176,7 +180,7 @@ CUMSUM = define(
         CUMSUM, x, axis=axis + 1, exclusive=exclusive
     ),
 )
-CUMPROD = define(
+CUMPROD: Op = define(
     "cumprod",
     shape=_same_shapes,
     dtype=same_dtype("iuf"),
@@ -189,7 +193,7 @@ CUMPROD = define(
         CUMPROD, x, axis=axis + 1, exclusive=exclusive
     ),
 )
-RECURRENCE = define(
+RECURRENCE: Op = define(
     "recurrence",
     shape=_same_shapes,
     dtype=same_dtype("f"),

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from staticgrad.errors import GraphError
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.op import Elementwise, Sample, define
+from staticgrad.ir.op import Elementwise, Op, Sample, define
 from staticgrad.ir.source import at, here
 from staticgrad.ops.examples import SPECIAL, bad_unary, special, spread, unary
 from staticgrad.ops.functions import elementary, exp, on_floats
@@ -152,7 +152,7 @@ DIGAMMA = elementary(
     unary(0.3, 4, (*SPECIAL, -2.0, -2.25, 1.0, 2.0, 11.0), ulp=1024),  # near its zero
     cost=60,
 )
-ZETA = define(
+ZETA: Op = define(
     "zeta",
     shape=same_shape,
     dtype=same_dtype("f"),

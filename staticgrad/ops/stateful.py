@@ -104,8 +104,9 @@ def update(leaf: Stored, new: ArrayLike) -> tuple[Stored, Tensor]:
     graph = current_graph()
     if graph is None:
         raise GraphError(
-            "update requires an open Graph; write it inside `with sg.Graph():`, or "
-            f"pass (leaf, new) pairs to sg.compile(updates=){at(here())}"
+            "update requires an open Graph, got none; write it inside `with "
+            "sg.Graph():`, or pass (leaf, new) pairs to sg.compile(updates=)"
+            f"{at(here())}"
         )
     if not isinstance(leaf, Stored):
         raise GraphError(
