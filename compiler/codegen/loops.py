@@ -48,6 +48,15 @@ SIGNATURE = ("operands", "sizes", "begin", "end", "context")
 SIZES_BEFORE_TABLE = 2
 """Entries of `sizes` ahead of the symbolic ones: chunk length and site base."""
 
+NEAR = 2.0**40
+"""Arguments of sin and cos that are known to be within this need no guard."""
+
+AREA_BYTES = 8 * BLOCK
+"""An area that carries the values of a block from piece to piece."""
+
+ALIGNMENT = 64
+"""Scratch areas start at multiples of this many bytes: one cache line, one vector."""
+
 UNROLLED = (10, 100)
 """Known numbers of steps, from the first to below the last, for which LLVM would unroll
 a short loop into scalar code before it could be vectorised: 16 to 64 steps of copying,

@@ -23,7 +23,7 @@ _LARGEST = frozenset(("maximum", "minimum"))
 
 
 def magnitudes(body: Sequence[Statement]) -> dict[int, float]:
-    """A bound of ``|value|`` for every value of `body`; infinity where there is none."""
+    """A bound of ``|value|`` for every value of `body`; infinity if there is none."""
     found: dict[int, float] = {}
     for statement in statements_of(body):
         if isinstance(statement, Number):
