@@ -40,7 +40,7 @@ def _kernel_lines(target: CpuTarget) -> list[str]:
     ]
     remaining = iter(natives)
     for number, kernel in enumerate(target.code.loops):
-        if number == schedule.commit:
+        if number == schedule.commit and target.writing is not None:
             lines.append("  ---- commit: nothing below can fail ----")
         if isinstance(kernel, GemmKernel):
             how = f"product of {kernel.m} x {kernel.k} and {kernel.k} x {kernel.n}"

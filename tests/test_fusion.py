@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from random_graphs import BOUND, random_graph
 
 import staticgrad as sg
-from random_graphs import BOUND, random_graph
 from staticgrad.compiler.kernels import FinishKernel, GemmKernel, LoopKernel
 from staticgrad.compiler.lower import lower
 from staticgrad.compiler.pipeline import optimise

@@ -82,7 +82,7 @@ def test_a_bad_index_names_value_range_and_line() -> None:
     checked = named("check_index", labels, extent=3, wrap=False)
     with pytest.raises(
         sg.IndexOutOfRange,
-        match=r"check_index requires an index in 0..2, got 7 at position 1; .*"
+        match=r"check_index requires 0 <= index < 3, got 7 at position 1; .*"
         r"at test_reference.py:\d+",
     ):
         run(Graph.closed((labels,), (checked,)), "eval", {"labels": np.array([0, 7])})

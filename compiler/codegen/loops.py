@@ -227,7 +227,9 @@ class _Kernel:
 
     def guarded(self, statement: Statement) -> bool:
         """True if the statement may call sin or cos far away."""
-        return uses_guarded(statement) and statement.result not in self.near
+        if not isinstance(statement, Compute) or not uses_guarded(statement):
+            return False
+        return statement.result not in self.near
 
     def _looks_ahead(self, body: tuple[Statement, ...]) -> bool:
         if not any(map(self.guarded, body)):

@@ -42,7 +42,8 @@ class Linear(Module):
 
     def __repr__(self) -> str:
         outputs, inputs = self.weight.shape
-        return f"Linear({inputs}, {outputs}{', bias=False' if self.bias is None else ''})"
+        bias = ", bias=False" if self.bias is None else ""
+        return f"Linear({inputs}, {outputs}{bias})"
 
     def forward(self, x: Tensor) -> Tensor:
         """The affine map of the last axis."""
