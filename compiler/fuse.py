@@ -158,7 +158,10 @@ class _Fusion:
         makers = [self.home[b] for b in bases if b in self.home]
         makers.sort(key=lambda group: -group.number)
         sharing = [
-            g for b in bases for g in self.readers.get(b, [])[-SHARED_GROUPS:][::-1]
+            group
+            for base in bases
+            for group in self.readers.get(base, [])[-SHARED_GROUPS:][::-1]
+            if _spans(group, base)
         ]
         for group in makers + sharing:
             if group.kind == "loop" and group not in seen:
@@ -395,6 +398,16 @@ class _Fusion:
         for other in self.live:
             if other.parents & group.bit:
                 other.parents |= group.parents
+
+
+def _spans(group: Group, base: Tensor) -> bool:
+    """Whether a tensor that the group reads is as large as its loops.
+
+    Sharing a smaller one saves nothing: it would only keep gradients alive until the
+    last of the updates that read one learning rate.
+    """
+    axes = [axis for axis in group.axis_of.get(base, ()) if axis is not None]
+    return bool(axes) and len(axes) == len(group.axes)
 
 
 def _agrees(reader: Group, maker: Group, axes: dict[int | None, int | None]) -> bool:
