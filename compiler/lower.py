@@ -24,6 +24,7 @@ from staticgrad.compiler.layouts import base_of, is_view
 from staticgrad.compiler.materialise import materialise
 from staticgrad.compiler.nest import nest
 from staticgrad.compiler.order import Task, order
+from staticgrad.compiler.recompute import recompute
 from staticgrad.compiler.scanning import scanned
 from staticgrad.compiler.schedule import Buffer, BufferKind, Schedule
 from staticgrad.compiler.selection import selected
@@ -61,6 +62,8 @@ def lower(
     checked = [graph.outputs[position] for position in positions]
     timing = timing_of(graph, checked)
     groups = fuse(graph, timing)
+    roots = {*graph.outputs, *checked, *(t for n in timing.late for t in n.outputs)}
+    recompute(groups, graph, roots, timing)
     lowering = _Lowering(graph, timing, groups, checked)
     schedule = lowering.schedule(sizes or {}, unplanned)
     return in_place(schedule)

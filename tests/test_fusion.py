@@ -178,3 +178,12 @@ def test_gradients_of_random_graphs_equal_the_reference(seed):
     found = sg.compile(quick, made.inputs, poison=True)(**made.data)
     for a, b in zip(found, wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
+
+
+def test_a_cheap_value_is_computed_again_instead_of_stored():
+    x = sg.input("x", ("n", 16))
+    w = sg.parameter(np.eye(16, dtype="float32"), name="w_again")
+    y = sg.sum(sg.tanh(x @ w) @ w)
+    found = schedule([sg.grad(y, w)])
+    names = [b.name for b in found.buffers if b.kind == "temporary"]
+    assert "subtract" not in names  # 1 - tanh^2, made from tanh where it is needed
