@@ -28,7 +28,7 @@ LINK = re.compile(r"\]\(([^)#]+)\)")
 VARYING = (
     (r"\d+ threads( \(\w+\))?", "T threads"),
     (r"\d+ compiled, \d+ from the cache, in [\d.]+ s", "C"),
-    (r"  (in memory|on disk|not on disk|[a-z ]*disk[a-z ]*)$", "  H"),
+    (r"  (in memory|on disk|compiled.*)$", "  H"),
 )
 
 
