@@ -10,6 +10,7 @@ from staticgrad.compiler.passes.cancel_moves import cancel_moves
 from staticgrad.compiler.passes.cse import merge_common
 from staticgrad.compiler.passes.drop_markers import drop_markers
 from staticgrad.compiler.passes.fold_constants import fold_constants
+from staticgrad.compiler.passes.pick import pick
 from staticgrad.compiler.passes.resolve_mode import resolve_mode
 from staticgrad.compiler.passes.simplify import simplify
 from staticgrad.compiler.passes.stabilise import stabilise
@@ -28,6 +29,7 @@ PASSES: tuple[tuple[Pass, str], ...] = (
     (simplify, "fewer nodes for all that follows"),
     (stabilise, "after folding, which shows the 1 of log(1 + x)"),
     (drop_markers, "stabilise marks the maxima that it subtracts"),
+    (pick, "after differentiation, which would make a scatter of a load"),
     (cancel_moves, "rules above leave reshapes and broadcasts"),
     (simplify, "forms that the rules above uncovered"),
     (fold_constants, "numbers that the rules above made"),

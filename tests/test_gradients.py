@@ -422,7 +422,7 @@ def test_thirty_thousand_nodes_without_recursion() -> None:
         y = named("add", named("multiply", named("tanh", y), half), x)
     start = time.perf_counter()
     sg.grad(sg.sum(y), x)
-    assert time.perf_counter() - start < 10  # about 1.5 s where nothing else runs
+    assert time.perf_counter() - start < 40  # about 2 s where nothing else runs
 
 
 # ---- substitute ----------------------------------------------------------------------

@@ -229,7 +229,7 @@ def test_ten_thousand_kernels_are_linked_fast():
     plan = memory.plan(schedule, {"n": 10})
     start = time.perf_counter()
     frame = Frame(size(code, plan)).own([input_leaf("x", (N,))])
-    assert time.perf_counter() - start < 0.3
+    assert time.perf_counter() - start < 1.5
     frame.inputs["x"][:] = np.arange(10)
     assert frame.run() == vm.FINISHED
     assert frame.outputs[0].tolist() == list(range(10))

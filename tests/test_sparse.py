@@ -205,7 +205,7 @@ def test_ten_thousand_variables_in_five_products() -> None:
     x = parameter(np.random.default_rng(1).normal(size=n))
     start = time.perf_counter()
     matrix = sg.sparse_hessian(five_diagonals(x), x)
-    assert time.perf_counter() - start < 10
+    assert time.perf_counter() - start < 40
     assert matrix.indices[0].size == 5 * n - 6
     pattern = Pattern.of(*matrix.indices, matrix.shape)
     assert min(c(pattern).max() for c in (star_colours, column_colours)) + 1 <= 5

@@ -71,7 +71,7 @@ rows_of = _constant(lambda v: plan_of().rows)
 vectors_of = _constant(lambda v: plan_of().vectors)
 
 
-def _write(
+def write_tile(
     v: Lanes, sums: list[Value], places: list[Value], masks: list[Value | None],
     alpha: Value, beta: Value, clipped: bool,
 ) -> None:  # fmt: skip
@@ -137,7 +137,7 @@ class _Tile:
             start = b.mul(rounds, v.whole(terms))
             with cgutils.for_range_slice(b, start, self.k, v.whole(1)) as (k, _):
                 self._add(k, rows, sums[0])
-        _write(
+        write_tile(
             v, [self._total(column) for column in zip(*sums, strict=True)],
             self._places(), self.masks * self.rows, self.alpha, self.beta, self.clipped,
         )  # fmt: skip
@@ -299,7 +299,7 @@ class _Dots:
         places = _row_places(v, self.c, self.c_row, self.left, self.rows)
         most = v.least(self.columns, v.whole(self.across))
         masks = [v.below(most)] * self.rows
-        _write(v, totals, places, masks, self.alpha, self.beta, clipped=True)
+        write_tile(v, totals, places, masks, self.alpha, self.beta, clipped=True)
 
     def _add(self, start: Value, mask: Value | None, sums: list[Value]) -> None:
         v = self.v

@@ -33,6 +33,7 @@ from staticgrad.compiler.codegen.pointers import (
     store,
     word,
 )
+from staticgrad.compiler.codegen.ranks import from_rank, rank_high, rank_low
 from staticgrad.compiler.codegen.status import check_index
 from staticgrad.ir.types import SUPPORTED, DType
 
@@ -116,6 +117,9 @@ def namespace() -> dict[str, Any]:
         "word": word,
         "check_index": check_index,
         "farther": farther,
+        "rank_high": rank_high,
+        "rank_low": rank_low,
+        "from_rank": from_rank,
     }
     draws = {
         "uniform32": _draw(philox.uniform32, types.float32),

@@ -41,6 +41,8 @@ _ACCUMULATE: dict[Combine, str] = {
     "or": "c_or",
 }
 
+_RANK = {"maximum": "rank_high", "minimum": "rank_low"}
+
 _TYPED = re.compile(r"[a-z_]+\(|\{\d+\}|[-+*(), ]")
 """What gives the arguments' own type: function calls, arguments, + - *."""
 
@@ -87,10 +89,23 @@ class Names:
         self._dtypes[number] = dtype
         return self._values[number]
 
+    def ranked(self, number: int, dtype: DType) -> str:
+        """A name for a register of ranks; as a value it is the float of the rank."""
+        name = self.register(number, dtype)
+        if name.startswith("from_rank"):
+            return name.removeprefix("from_rank(").removesuffix(")")
+        self._values[number] = f"from_rank({name})"
+        return name
+
     def literal(self, number: int, value: Any, dtype: DType) -> None:
         """A value that is written out wherever it is used."""
         self._values[number] = literal(value, dtype)
         self._dtypes[number] = dtype
+
+
+def is_ranked(combine: Combine, dtype: DType) -> bool:
+    """Whether a register holds ranks of floats instead of floats; see ranks.py."""
+    return combine in _RANK and dtype.kind == "f"
 
 
 def statement_text(statement: Statement, names: Names) -> str:
@@ -115,6 +130,8 @@ def statement_text(statement: Statement, names: Names) -> str:
             return _check_text(statement, names)
         case Initial(register, combine, dtype):
             text = literal(identity(combine, dtype), dtype)
+            if is_ranked(combine, dtype):
+                return f"{names.ranked(register, dtype)} = {_RANK[combine]}({text})"
             return f"{names.register(register, dtype)} = {text}"
         case Accumulate():
             return _accumulate_text(statement, names)
@@ -236,8 +253,12 @@ def _check_text(statement: CheckIndex, names: Names) -> str:
 
 
 def _accumulate_text(statement: Accumulate, names: Names) -> str:
-    register = names.register(statement.register, statement.dtype)
     value = names.value(statement.value)
     if names.dtype(statement.value) != statement.dtype:
         value = f"{type_name(statement.dtype)}({value})"
+    if is_ranked(statement.combine, statement.dtype):
+        register = names.ranked(statement.register, statement.dtype)
+        rank = f"{_RANK[statement.combine]}({value})"
+        return f"{register} = {_ACCUMULATE[statement.combine]}({register}, {rank})"
+    register = names.register(statement.register, statement.dtype)
     return f"{register} = {_ACCUMULATE[statement.combine]}({register}, {value})"
