@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from staticgrad.compiler.collapse import collapse, with_strides
 from staticgrad.compiler.kernels import (
@@ -22,6 +22,7 @@ from staticgrad.compiler.kernels import (
 from staticgrad.compiler.layouts import base_of, gathered_strides, layout_of
 from staticgrad.compiler.materialise import matrix_of
 from staticgrad.compiler.nest import COMBINE_TEMPLATES
+from staticgrad.compiler.placing import Margin, margins, pieces_of
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import Constant, Node, Tensor
 from staticgrad.ir.op import Layout, Place
@@ -62,19 +63,24 @@ def gemm(node: Node, buffer_of: BufferOf) -> list[Kernel]:
     return [kernel]
 
 
-def placed(node: Node, buffer_of: BufferOf) -> list[Kernel]:
-    """The fill, and one copy per piece."""
+def placed(
+    node: Node, buffer_of: BufferOf, written: Collection[Tensor] = ()
+) -> list[Kernel]:
+    """The fill, and one copy per piece that is not `written` by its own kernel."""
     code, result = node.op.code, node.outputs[0]
     if not isinstance(code, Place):
         raise CompilerBug(f"{node} places nothing")
-    types = tuple(t.type for t in node.inputs)
     kernels: list[Kernel] = []
     fill = code.fill(**node.attrs)
-    if fill is not None:
+    left = margins(node)
+    if fill is not None and left is not None:
+        kernels += [_margin(node, fill, m, buffer_of(result)) for m in left]
+    elif fill is not None:
         kernels.append(_fill(node, fill, buffer_of(result)))
-    for piece in code.pieces(result.shape, *types, **node.attrs):
+    for piece in pieces_of(node):
         source = node.inputs[piece.input]
-        kernels.append(_copy(node, source, piece.region, buffer_of))
+        if source not in written:
+            kernels.append(_copy(node, source, piece.region, buffer_of))
     return kernels
 
 
@@ -156,6 +162,19 @@ def _fill(node: Node, value: float | int | bool, buffer: int) -> LoopKernel:
     body = (Number(0, value, result.dtype), Store(Access(0, plain), 0))
     operands = (Operand(buffer, "write", result.dtype),)
     return _kernel(node, result.shape, operands, body, 1)
+
+
+def _margin(
+    node: Node, value: float | int | bool, margin: Margin, buffer: int
+) -> LoopKernel:
+    result = node.outputs[0]
+    plain = Layout.contiguous(result.shape).strides
+    shape = list(result.shape)
+    shape[margin.axis] = margin.size
+    access = Access(0, plain, margin.start * plain[margin.axis])
+    body = (Number(0, value, result.dtype), Store(access, 0))
+    operands = (Operand(buffer, "write", result.dtype),)
+    return _kernel(node, tuple(shape), operands, body, 1)
 
 
 def _copy(

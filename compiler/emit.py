@@ -340,12 +340,18 @@ class Emitter:
             step = step * self.axes[axis]
         return Access(-1 - self.kept[tensor], tuple(strides))
 
-    def store(self, node: Node, value: int, scope: Scope, buffer: int) -> None:
-        """Write the node's result to `buffer`."""
+    def store(
+        self, node: Node, value: int, scope: Scope, buffer: int, layout: Layout
+    ) -> None:
+        """Write the node's result to `buffer`, where `layout` says."""
         result = node.outputs[0]
         operand = self.operand(buffer, "write", result.dtype)
-        strides = self.strides(result.shape, self.group.axis_of[result])
-        scope.body.append(Store(Access(operand, strides), value))
+        strides: list[Dim] = [0] * len(self.axes)
+        pairs = zip(self.group.axis_of[result], layout.strides, strict=True)
+        for axis, stride in pairs:
+            if axis is not None:
+                strides[axis] = stride
+        scope.body.append(Store(Access(operand, tuple(strides), layout.offset), value))
 
 
 def _named(node: Node, template: str) -> tuple[tuple[str, object], ...]:

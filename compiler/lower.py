@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from staticgrad.compiler.alias import in_place
 from staticgrad.compiler.calls import gemm, placed, scattered
@@ -24,6 +25,7 @@ from staticgrad.compiler.layouts import base_of, is_view
 from staticgrad.compiler.materialise import materialise
 from staticgrad.compiler.nest import nest
 from staticgrad.compiler.order import Task, order
+from staticgrad.compiler.placing import Region, regions
 from staticgrad.compiler.recompute import recompute
 from staticgrad.compiler.scanning import scanned
 from staticgrad.compiler.schedule import Buffer, BufferKind, Schedule
@@ -64,7 +66,8 @@ def lower(
     groups = fuse(graph, timing)
     roots = {*graph.outputs, *checked, *(t for n in timing.late for t in n.outputs)}
     recompute(groups, graph, roots, timing)
-    lowering = _Lowering(graph, timing, groups, checked)
+    inside = regions(groups, graph, roots)
+    lowering = _Lowering(graph, timing, groups, checked, inside)
     schedule = lowering.schedule(sizes or {}, unplanned)
     return in_place(schedule)
 
@@ -117,8 +120,11 @@ class _Lowering:
         timing: Timing,
         groups: Sequence[Group],
         finite: Sequence[Tensor],
+        inside: Mapping[Tensor, Region],
     ) -> None:
         self.graph = graph
+        self.inside = inside
+        self.layouts = {tensor: region.layout for tensor, region in inside.items()}
         self.timing = timing
         self.groups = groups
         self.finite = finite
@@ -158,6 +164,8 @@ class _Lowering:
         return self.buffer_of[tensor]
 
     def _new_buffer(self, tensor: Tensor) -> int:
+        if tensor in self.inside:
+            return self.buffer(self.inside[tensor].place.outputs[0])
         leaf = self.timing.late.get(tensor.node)
         if leaf is not None:
             return self.buffer(leaf)
@@ -209,7 +217,7 @@ class _Lowering:
     def _lower_loop(self, group: Group, needed: set[Tensor]) -> None:
         made = [t for node in group.nodes for t in node.outputs if t in needed]
         stored = {tensor: self.buffer(tensor) for tensor in made}
-        result = nest(group, stored, self._slots, self.buffer)
+        result = nest(group, stored, self._slots, self.buffer, self.layouts)
         self.steps.append(_Step(result.kernel, group.early, group.late))
         for slots in result.slots:
             self._finish(slots.node, result.kernel.operands[slots.operand].buffer)
@@ -236,7 +244,7 @@ class _Lowering:
         (node,) = group.nodes
         makers: dict[type, Callable[..., list[Kernel]]] = {
             Matmul: gemm,
-            Place: placed,
+            Place: partial(placed, written=self.inside),
             Scatter: scattered,
             Select: selected,
             Scan: scanned,

@@ -11,7 +11,7 @@ of threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from staticgrad.compiler.collapse import arranged, collapse
@@ -33,7 +33,7 @@ from staticgrad.compiler.kernels import (
 from staticgrad.compiler.stages import cost_of, runs_full, stages_of
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import Node, Tensor
-from staticgrad.ir.op import IndexCheck, Reduce
+from staticgrad.ir.op import IndexCheck, Layout, Reduce
 from staticgrad.ir.size import Dim, product
 
 SLOT_ROWS = 32  # indices per chunk at least where a slot has several elements
@@ -69,14 +69,16 @@ def nest(
     stored: dict[Tensor, int],
     slots_of: Callable[[Node], int],
     buffer_of: Callable[[Tensor], int],
+    layouts: Mapping[Tensor, Layout],
 ) -> Nest:
     """The kernel of `group`.
 
     `stored` maps the tensors of the group that have to lie in memory to their buffers;
     `slots_of` makes a buffer of slots for a reduction; `buffer_of` gives the buffer of
-    a tensor that another kernel, or the caller, made.
+    a tensor that another kernel, or the caller, made. `layouts` tells of tensors that
+    are a part of their buffer; the others are their buffer, in C order.
     """
-    return _Nesting(group, stored, slots_of, buffer_of).build()
+    return _Nesting(group, stored, slots_of, buffer_of, layouts).build()
 
 
 class _Nesting:
@@ -88,9 +90,11 @@ class _Nesting:
         stored: dict[Tensor, int],
         slots_of: Callable[[Node], int],
         buffer_of: Callable[[Tensor], int],
+        layouts: Mapping[Tensor, Layout],
     ) -> None:
         self.group = group
         self.stored = stored
+        self.layouts = layouts
         self.slots_of = slots_of
         self.axes: list[Dim] = list(group.axes)
         self.inner = sorted(group.inner)
@@ -145,8 +149,11 @@ class _Nesting:
             scope.body.append(Store(self.emit.kept_access(result), value))
 
     def _store(self, node: Node, value: int, scope: Scope) -> None:
-        if node.outputs[0] in self.stored:
-            self.emit.store(node, value, scope, self.stored[node.outputs[0]])
+        result = node.outputs[0]
+        if result in self.stored:
+            plain = Layout.contiguous(result.shape)
+            layout = self.layouts.get(result, plain)
+            self.emit.store(node, value, scope, self.stored[result], layout)
 
     # Reductions
 

@@ -1,9 +1,9 @@
 """Cheap values are computed again where they are needed, instead of being stored.
 
 If group G makes ``y = f(x)`` from an x that lies in memory anyway, and other groups
-read y element by element, each of them computes f(x) itself: ``1 - h * h`` of the derivative
-of tanh needs no buffer beside h. Only a few cheap operations are repeated, and only if
-then nobody needs y in memory.
+read y element by element, each of them computes f(x) itself: ``1 - h * h`` of the
+derivative of tanh needs no buffer beside h. Only a few cheap operations are repeated,
+and only if then nobody needs y in memory.
 """
 
 from __future__ import annotations
