@@ -102,6 +102,8 @@ def margins(node: Node) -> list[Margin] | None:
     if not isinstance(code, Place) or len(pieces) != 1:
         return None
     region = pieces[0].region
+    if len(region.shape) != len(shape):
+        return None
     plain = Layout.contiguous(shape)
     axes = [a for a, n in enumerate(shape) if n != region.shape[a]]
     if code.fill(**node.attrs) is None or region.strides != plain.strides:
