@@ -11,6 +11,12 @@ from staticgrad.compiler.codegen.gemm_leaves import (
     TRANSPOSE,
     leaf_address,
 )
+from staticgrad.compiler.codegen.gemm_small import (
+    BY_DOTS,
+    BY_ROWS,
+    TURNED,
+    small_address,
+)
 from staticgrad.compiler.codegen.loops import kernel_source
 from staticgrad.compiler.codegen.writer import canonical
 from staticgrad.compiler.executable import Executable
@@ -69,6 +75,8 @@ def load_all(watch) -> None:
     blas.kernel_address()
     for leaf in (DOTS, TILES, TRANSPOSE, COPY):
         leaf_address(leaf, FLOAT32.itemsize)
+    for kernel in (BY_ROWS, BY_DOTS, TURNED):
+        small_address(kernel, FLOAT32.itemsize)
 
 
 def _title(source: str) -> str:

@@ -53,10 +53,11 @@ FLOPS_PER_ADDITION = 15  # a product does about 100 GF/s, an addition takes 0.15
 WORDS = 43
 
 (M, N, K, A_TRANSPOSED, B_TRANSPOSED, LDA, LDB, LDC, BATCH, STRIDE_A, STRIDE_B,
- STRIDE_C, OFFSET_A, OFFSET_B, OFFSET_C, ALPHA, BETA, PART_ROWS,
- PART_COLUMNS, ACROSS, PARTS, ITEMS, GROUP, BYTES, FUNCTION, DIRECT) = range(26)  # fmt: skip
+ STRIDE_C, OFFSET_A, OFFSET_B, OFFSET_C, ALPHA, BETA, PART_ROWS, PART_COLUMNS,
+ ACROSS, PARTS, ITEMS, GROUP, BYTES, FUNCTION, DIRECT) = range(26)  # fmt: skip
+"""FUNCTION is OpenBLAS's, or 0; DIRECT the kernel of a small product, or 0."""
 OURS = 26
-"""The words from here on are for the kernel in gemm.py."""
+"""The words from here on are for the kernels of gemm.py or of gemm_small.py."""
 
 _loading = fork_safe_lock()
 _kernels: list[Any] = []

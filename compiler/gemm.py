@@ -38,8 +38,8 @@ from staticgrad.compiler.codegen.gemm_leaves import (
     TRANSPOSE,
     leaf_address,
 )
-from staticgrad.compiler.codegen.gemm_small import BY_DOTS, BY_ROWS, small_address
 from staticgrad.compiler.gemm_rule import ours
+from staticgrad.compiler.gemm_small import describe_small
 from staticgrad.compiler.kernels import GemmKernel
 from staticgrad.compiler.pointers import I64, load_int64
 
@@ -65,7 +65,6 @@ PANEL_BYTES = (2 * DEPTH_PANEL + DEPTH_UNIT) * 128
 of a tile; terms summed at a time; rows and columns that pass at a time where B is read
 in place; which columns of B come by panels (all, the rest that fills no tile, none)."""
 NONE, REST, ALL = range(3)
-SMALL_LIMIT = 4096
 
 
 def describe(kernel: GemmKernel, values: Mapping[str, int]) -> npt.NDArray[np.int64]:
@@ -81,6 +80,8 @@ def described(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     m, n, k = (int(size) for size in table[: blas.K + 1])
     blas.cut(table, parts_of(m, n, k), FLOPS_PER_PART)
     table[blas.FUNCTION] = 0
+    if describe_small(table):
+        return table
     lda, ldb, ldc = (int(ld) for ld in table[blas.LDA : blas.LDC + 1])
     a_transposed, b_transposed = table[blas.A_TRANSPOSED], table[blas.B_TRANSPOSED]
     a_step, b_row = lda if a_transposed else 1, ldb
@@ -89,37 +90,12 @@ def described(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         table[SWAPPED] = 1
         m, n, a_step, b_row = n, m, 1 if b_transposed else ldb, lda
         b_transposed = not a_transposed
-    if table[blas.BATCH] == 1 and _small(table, m, n, k, a_step, b_row, b_transposed):
-        return table
     table[AT_TILES] = leaf_address(TILES, int(table[blas.BYTES]))
     if b_transposed and a_step == 1 and by_dots(m, k):
         table[AT_DOTS] = leaf_address(DOTS, int(table[blas.BYTES]))
     else:
         _choose_loops(table, m, n, k, bool(b_transposed), a_step, b_row)
     return table
-
-
-def _small(table, m, n, k, a_step, b_row, b_transposed) -> bool:
-    """Describe it for one of the kernels of small products, if it is one."""
-    itemsize = int(table[blas.BYTES])
-    if k == 1 and b_transposed and b_row == 1:
-        b_transposed = False
-    if not plan_of().masks or m * n * k > SMALL_LIMIT or not m*n*k:
-        return False
-    if b_transposed and not (m == 1 and a_step == 1):
-        return False
-    swapped = bool(table[SWAPPED])
-    lda, ldb = table[blas.LDB if swapped else blas.LDA], 0
-    a_row = lda if a_step == 1 else 1
-    left, right = (1, 0) if swapped else (0, 1)
-    odd = itemsize * np.array((1, 3, 5, 7))
-    table[blas.OURS :] = (
-        left, right, itemsize * table[blas.OFFSET_A + left],
-        itemsize * table[blas.OFFSET_A + right], m, n, itemsize * a_step,
-        itemsize * b_row, k * itemsize * b_row, *(a_row * odd), *(table[blas.LDC] * odd),
-    )  # fmt: skip
-    table[blas.DIRECT] = small_address(BY_DOTS if b_transposed else BY_ROWS, itemsize)
-    return True
 
 
 def _choose_loops(

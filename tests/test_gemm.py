@@ -12,9 +12,11 @@ import pytest
 from hand_made import product
 
 import staticgrad as sg
-from staticgrad.compiler import blas, gemm, gemm_rule
+from staticgrad.compiler import blas, gemm, gemm_rule, gemm_small
 from staticgrad.compiler import numba_internals as internals
 from staticgrad.compiler.codegen import gemm_leaves
+from staticgrad.compiler.codegen import gemm_small as kernels
+from staticgrad.compiler.codegen.gemm import plan_of
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 ROUNDING = {FLOAT32: 6e-8, FLOAT64: 1.2e-16}
@@ -25,13 +27,25 @@ dtypes = pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64], ids=str)
 layouts = pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 
 
+@pytest.fixture(params=["one call where small", "the driver"])
+def road(request, monkeypatch):
+    """Small products have a road of their own, but the driver can do them too."""
+    if request.param == "the driver":
+        monkeypatch.setattr(gemm_small, "MOST_TERMS", 0)
+
+
+roads = pytest.mark.usefixtures("road")
+
+
 def call(table, a, b, c, ranges=None):
     """Run the items of a product, given as ranges; a panel of NaNs is the scratch."""
     panel = np.full(gemm.PANEL_BYTES // 8 + 16, np.nan)
     start = panel.ctypes.data + -panel.ctypes.data % 64
     context = np.array([0, start], np.int64)
     operands = np.array([x.ctypes.data for x in (a, b, c)], np.int64)
-    function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 5)(gemm.kernel_address())
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 5)(
+        int(gemm.addresses(table[None])[0])
+    )
     for begin, end in ranges or [(0, int(table[blas.ITEMS]))]:
         function(
             operands.ctypes.data, table.ctypes.data, begin, end, context.ctypes.data
@@ -79,6 +93,7 @@ def check(m, n, k, dtype, layout, alpha=1.0, beta=0.0, gap=0, seed=0):
     assert (c[:, n:] == GUARD).all()
 
 
+@roads
 @dtypes
 @layouts
 def test_every_small_shape(layout, dtype):
@@ -87,6 +102,7 @@ def test_every_small_shape(layout, dtype):
         check(m, n, 1 + (m * 7 + n * 3) % 37, dtype, layout, seed=m)
 
 
+@roads
 @dtypes
 @layouts
 @pytest.mark.parametrize(("alpha", "beta"), [(1, 1), (-0.01, 1), (2, 0), (0.5, -0.25)])
@@ -103,6 +119,7 @@ def test_blocks_of_terms_and_parts(layout, dtype):
         check(m, n, k, dtype, layout, beta=0.5, gap=1)
 
 
+@roads
 @dtypes
 @layouts
 @pytest.mark.parametrize("beta", [0.0, 1.0, 0.5])
@@ -153,6 +170,7 @@ def test_heads_of_attention_lie_between_each_other():
     np.testing.assert_allclose(scores, expected, atol=1e-4)
 
 
+@roads
 @dtypes
 @layouts
 @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
@@ -187,6 +205,7 @@ def at_the_end_of_a_page(values):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no mprotect")
+@roads
 @dtypes
 @layouts
 def test_nothing_behind_the_matrices_is_read(layout, dtype):
@@ -225,10 +244,11 @@ def test_the_order_and_grouping_of_parts_change_no_bit(layout, dtype):
 def test_the_pieces_stand_alone():
     """Machine code that names Numba's memory cannot be linked before Numba uses it."""
     sources = [gemm._gemm]
+    makers = [make for make, _ in gemm_leaves._LEAVES.values()]
     sources += [
         make(number)
-        for make, _ in gemm_leaves._LEAVES.values()
-        for number in (gemm_leaves._float32, gemm_leaves._float64)
+        for make in (*makers, *kernels._KERNELS.values())
+        for number in (gemm_leaves.as_float32, gemm_leaves.as_float64)
     ]
     for source in sources:
         arguments = source.__code__.co_argcount
@@ -259,6 +279,58 @@ def test_what_is_large_goes_to_openblas():
     assert table[blas.FUNCTION] == blas.address_of(FLOAT32)
     functions = gemm.addresses(np.array([gemm.describe(small, {}), table]))
     assert functions.tolist() == [gemm.kernel_address(), blas.kernel_address()]
+
+
+def test_small_products_are_computed_in_one_call():
+    if not plan_of().masks:
+        pytest.skip("requires masks")
+    numbers_of = (kernels.BY_ROWS, kernels.BY_DOTS, kernels.TURNED)
+    by_rows, by_dots, turned = (kernels.small_address(n, 4) for n in numbers_of)
+    for (m, n, k), layout, expected in [
+        ((16, 16, 4), "NN", by_rows), ((4, 16, 16), "TN", by_rows),
+        ((16, 16, 1), "NT", by_rows), ((16, 1, 16), "TN", by_rows),
+        ((1, 1, 16), "NN", by_rows), ((16, 1, 16), "NN", by_dots),
+        ((1, 16, 16), "NT", by_dots), ((16, 16, 4), "NT", turned),
+        ((16, 4, 16), "TT", turned), ((2, 64, 64), "NT", 0), ((1, 64, 64), "NN", 0),
+        ((64, 64, 64), "NN", 0), ((4, 4, 0), "NN", 0),
+    ]:  # fmt: skip
+        transposed = layout[0] == "T", layout[1] == "T"
+        ld = m if transposed[0] else k, k if transposed[1] else n, n
+        table = table_of(product(m, n, k, transposed=transposed, ld=ld))
+        assert table[blas.DIRECT] == expected
+    assert table_of(product(16, 16, 4, batch=2))[blas.DIRECT] == 0
+
+
+@dtypes
+@layouts
+def test_offsets_of_small_products(layout, dtype):
+    for m, n, k in [(9, 17, 5), (1, 9, 21), (21, 1, 9), (5, 3, 1), (1, 1, 33)]:
+        a, b = numbers((m, k), dtype), numbers((k, n), dtype, 1)
+        left, right = stored(a, layout[0] == "T"), stored(b, layout[1] == "T")
+        kernel = product(
+            m, n, k, dtype, transposed=(layout[0] == "T", layout[1] == "T"),
+            ld=(left.shape[1], right.shape[1], n), offsets=(3, 5, 7),
+        )  # fmt: skip
+        padded = [
+            np.concatenate([np.full(gap, np.nan, dtype), side.ravel()])
+            for gap, side in ((3, left), (5, right))
+        ]
+        c = call(table_of(kernel), *padded, np.full(7 + m * n, GUARD, dtype))
+        assert (c[:7] == GUARD).all()
+        np.testing.assert_allclose(
+            c[7:].reshape(m, n), a @ b, atol=1e3 * ROUNDING[dtype]
+        )
+
+
+def test_what_is_turned_fits_into_the_scratch_memory():
+    assert gemm_small.MOST_BYTES <= gemm.PANEL_BYTES
+    for dtype, size in ((FLOAT32, 30), (FLOAT64, 60)):
+        table = table_of(
+            product(2, size, 256, dtype, transposed=(False, True), ld=(256, 256, size))
+        )
+        assert table[blas.DIRECT] == 0
+    check(30, 4, 256, FLOAT64, "NT")
+    check(2, 1000, 16, FLOAT64, "NT")
 
 
 def test_products_with_vectors_stay_here_whatever_their_size():

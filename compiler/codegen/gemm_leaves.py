@@ -174,12 +174,14 @@ _LEAVES = {
 
 
 @njit(inline="always")
-def _float32(x):
+def as_float32(x):
+    """A float32, whose type the tiles take from it."""
     return np.float32(x)
 
 
 @njit(inline="always")
-def _float64(x):
+def as_float64(x):
+    """A float64, which `x` is."""
     return x
 
 
@@ -189,7 +191,7 @@ def leaf_address(leaf: int, itemsize: int) -> int:
     key = kernel_key(f"matrix product: piece {leaf}, {itemsize} bytes an element")
 
     def compiled() -> Any:
-        function = make(_float32 if itemsize == 4 else _float64)
+        function = make(as_float32 if itemsize == 4 else as_float64)
         function.__name__ = function.__qualname__ = f"kernel_{key[:24]}"
         return internals.compile_callback(function, arguments)
 

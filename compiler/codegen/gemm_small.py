@@ -1,124 +1,167 @@
-"""Products of a few tiles, each in one call: kernels that read the table themselves.
+"""Kernels that compute a small product in one call, from the table to the last tile.
 
-The driver's loops and the calls of its pieces take longer than the arithmetic of, say,
-16 x 16 with 4 terms. For such shapes the table names one of these two kernels instead:
-`rows`, with B read where it lies, a register of columns at a time, and `dots`, for one
-row of A and a B whose rows are sums (a matrix times a vector).
+`rows` reads B where it lies, a register of columns at a time; `turned` copies B^T into
+that order first; `dots` computes sums of one row of A with rows of B^T, as many as a
+register has lanes at a time. Compiling `rows` takes a fifth of the time that the driver
+and its tiles take, and a graph of small products needs no more.
+
+Addresses are as expensive as the arithmetic here, and LLVM is kept from improving them:
+odd multiples of strides are words of the table, because LLVM would make each the sum of
+the one before; loops end at an address, because a loop that counts would be unrolled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba import njit
+from numba.core import types
 from numba.extending import intrinsic
 
 from staticgrad.compiler import blas
 from staticgrad.compiler import numba_internals as internals
 from staticgrad.compiler.cache import default_cache, kernel_key
+from staticgrad.compiler.codegen.emitter import Value
 from staticgrad.compiler.codegen.gemm import (
+    FEW,
     element_bytes,
     lanes_of,
+    square_edge,
     write_tile,
 )
-from staticgrad.compiler.codegen.emitter import Value
-from staticgrad.compiler.codegen.gemm_leaves import _float32, _float64
+from staticgrad.compiler.codegen.gemm_leaves import as_float32, as_float64
 from staticgrad.compiler.codegen.vectors import Lanes
 from staticgrad.compiler.pointers import load_float64, load_int64
 
-BY_ROWS, BY_DOTS = range(2)
-(LEFT, RIGHT, LEFT_AT, RIGHT_AT, ROWS, COLUMNS, A_STEP, B_ROW, DEPTH, A_ROWS,
- _, _, _, C_ROWS, _, _, _) = range(blas.OURS, blas.WORDS)  # fmt: skip
-"""Words of the table: which operand is A and which is B; where they begin in elements;
-rows and columns of C; A's strides and B's, in elements."""
+EIGHT = 8  # rows of a tile: as many sums as a processor has in flight
+APART = 4  # terms of one row that are summed apart
 
-EIGHT, FEW = 8, 4  # rows of a tile: as many sums as are in flight, and a rest of them
-_LONG = types.int64
-_WORD = ir.IntType(64)
-_FOUR = 4  # terms apart where there is one row
+(LEFT, RIGHT, LEFT_AT, RIGHT_AT, ROWS, COLUMNS, A_STEP, B_ROW, DEPTH, A_ROW, _, _, _,
+ C_ROW, _, _, _) = range(blas.OURS, blas.WORDS)  # fmt: skip
+"""Words of the table: which operands A and B are, and where they begin; rows and
+columns of C; A's stride along k, B's other stride, that times k; strides of the rows of
+A and of C, each followed by 3, 5 and 7 times as much. Strides and starts in bytes."""
+
+BY_ROWS, BY_DOTS, TURNED = range(3)
+
+_LONG, _WORD = types.int64, ir.IntType(64)
+_compiled = njit(nogil=True, error_model="numpy", inline="always")
 
 
-class _Rows:
-    """Emits a tile of some rows by one register."""
+class _Tile:
+    """Emits a tile of some rows by one register of columns.
+
+    Where there may be fewer rows (FEW), the last of them stands in for the others.
+    """
 
     def __init__(self, v: Lanes, rows: int, args: Any) -> None:
         (self.table, self.a, self.b, self.stop, self.c, self.alpha, self.beta, columns,
          self.left) = args  # fmt: skip
         self.v, self.rows, self.mask = v, rows, _mask(v, columns)
-
-    def _word(self, number: int) -> Value:
-        v = self.v
-        place = v.b.inttoptr(self.table, _WORD.as_pointer())
-        return v.b.load(v.b.gep(place, [v.whole(number)]))
-
-    def _places(self, start: Value, first_word: int) -> list[Value]:
-        """Rows from `start` on; odd multiples of the stride are words of the table.
-
-        Computed here they would be sums of each other, each waiting for the one before.
-        """
-        v, b = self.v, self.v.b
-        odd = [self._word(first_word + i) for i in range((self.rows + 1) // 2)]
-        found = [start]
-        for i in range(1, self.rows):
-            twos = (i & -i).bit_length() - 1
-            offset = b.shl(odd[i >> twos + 1], v.whole(twos))
-            found.append(b.add(start, offset))
-        if self.rows == FEW:
-            for i in range(1, FEW):
-                there = b.icmp_signed(">", self.left, v.whole(i))
-                found[i] = b.select(there, found[i], found[i - 1])
-        return found
+        self.a_step, self.b_row = self._word(A_STEP), self._word(B_ROW)
 
     def emit(self) -> None:
         v, b = self.v, self.v.b
-        sums = [v.variable(v.zeros()) for _ in range(self.rows)]
-        offsets = self._places(v.whole(0), A_ROWS)
-        a_step, b_row = self._word(A_STEP), self._word(B_ROW)
-        left, right = _place(v, self.a), _place(v, self.b)
+        sums = self._one_row() if self.rows == 1 else self._all_rows()
+        places, masks = self._places(self.c, C_ROW), [self.mask] * self.rows
+        alpha, beta = self.alpha, self.beta
+        # Else a fifth of the arithmetic of 4 terms would be to multiply by 1.
+        one = b.fcmp_ordered("==", alpha, alpha.type(1.0))
+        zero = b.fcmp_ordered("==", beta, beta.type(0.0))
+        with b.if_else(b.and_(one, zero)) as (plain, scaled):
+            with plain:
+                for total, place in zip(sums, places, strict=True):
+                    v.store(total, place, self.mask)
+            with scaled:
+                clipped = self.rows == FEW
+                write_tile(v, sums, places, masks, alpha, beta, clipped)
+
+    def _all_rows(self) -> list[Value]:
+        v, b = self.v, self.v.b
+        offsets = self._places(v.whole(0), A_ROW)
+        sums = [v.variable(v.zeros()) for _ in offsets]
+        left, right = v.variable(self.a), v.variable(self.b)
         with _until(v, right, self.stop):
-            start = b.load(left)
-            y = v.load(b.load(right), self.mask)
+            start, row = b.load(left), v.load(b.load(right), self.mask)
             for offset, total in zip(offsets, sums, strict=True):
-                x = v.splat(v.number(b.add(start, offset)))
-                b.store(v.fma(x, y, b.load(total)), total)
-            b.store(b.add(start, a_step), left)
-            b.store(b.add(b.load(right), b_row), right)
-        write_tile(
-            v, [b.load(total) for total in sums], self._places(self.c, C_ROWS),
-            [self.mask] * self.rows, self.alpha, self.beta, self.rows == FEW,
-        )  # fmt: skip
+                self._add(total, b.add(start, offset), row)
+            self._advance(left, right, 1)
+        return [b.load(total) for total in sums]
+
+    def _one_row(self) -> list[Value]:
+        """Several terms apart, so that additions do not wait for each other."""
+        v, b = self.v, self.v.b
+        sums = [v.variable(v.zeros()) for _ in range(APART)]
+        left, right = v.variable(self.a), v.variable(self.b)
+        terms = b.and_(self._word(blas.K), v.whole(APART - 1))
+        stop = b.sub(self.stop, b.mul(terms, self.b_row))
+        with b.if_then(b.icmp_signed("!=", self.b, stop)), _until(v, right, stop):
+            for term, total in enumerate(sums):
+                self._add_term(total, left, right, term)
+            self._advance(left, right, APART)
+        more = b.icmp_signed("!=", stop, self.stop)
+        with b.if_then(more), _until(v, right, self.stop):
+            self._add_term(sums[0], left, right, 0)
+            self._advance(left, right, 1)
+        first, second, third, fourth = (b.load(total) for total in sums)
+        return [b.fadd(b.fadd(first, second), b.fadd(third, fourth))]
+
+    def _add_term(self, total: Value, left: Value, right: Value, term: int) -> None:
+        b, number = self.v.b, self.v.whole(term)
+        place = b.add(b.load(right), b.mul(self.b_row, number))
+        x = b.add(b.load(left), b.mul(self.a_step, number))
+        self._add(total, x, self.v.load(place, self.mask))
+
+    def _add(self, total: Value, place: Value, row: Value) -> None:
+        """The number of A at `place` times a register of B."""
+        v = self.v
+        x = v.splat(v.number(place))
+        v.b.store(v.fma(x, row, v.b.load(total)), total)
+
+    def _advance(self, left: Value, right: Value, terms: int) -> None:
+        b, count = self.v.b, self.v.whole(terms)
+        b.store(b.add(b.load(left), b.mul(self.a_step, count)), left)
+        b.store(b.add(b.load(right), b.mul(self.b_row, count)), right)
+
+    def _word(self, number: int) -> Value:
+        b = self.v.b
+        words = b.inttoptr(self.table, _WORD.as_pointer())
+        return b.load(b.gep(words, [self.v.whole(number)]))
+
+    def _places(self, start: Value, first_word: int) -> list[Value]:
+        """Rows from `start` on: an odd multiple of the stride, doubled."""
+        v, b, found = self.v, self.v.b, [start]
+        for i in range(1, self.rows):
+            twos = (i & -i).bit_length() - 1
+            odd = self._word(first_word + (i >> twos + 1))
+            place = b.add(start, b.shl(odd, v.whole(twos)))
+            if self.rows == FEW:
+                there = b.icmp_signed(">", self.left, v.whole(i))
+                place = b.select(there, place, found[-1])
+            found.append(place)
+        return found
 
 
 def _mask(v: Lanes, columns: Value) -> Value:
-    """The first so many lanes, as bits, because LLVM moves a comparison into loops."""
+    """The first so many lanes, as bits: LLVM would move a comparison into the loop."""
     b, most = v.b, v.whole(v.count)
     bits = b.sub(b.shl(v.whole(1), v.least(columns, most)), v.whole(1))
     lanes = b.trunc(bits, ir.IntType(v.count))
     return b.bitcast(lanes, ir.VectorType(ir.IntType(1), v.count))
 
 
-def _place(v: Lanes, value: Value) -> Value:
-    place = cgutils.alloca_once(v.b, value.type)
-    v.b.store(value, place)
-    return place
-
-
 @contextmanager
 def _until(v: Lanes, place: Value, stop: Value) -> Iterator[None]:
-    """A loop whose body runs until the variable is `stop`, at least once.
-
-    Counted by an address, because LLVM unrolls what counts terms.
-    """
+    """A loop whose body runs, at least once, until the variable is `stop`."""
     body, after = v.b.append_basic_block(), v.b.append_basic_block()
     v.b.branch(body)
     v.b.position_at_end(body)
     yield
-    again = v.b.icmp_unsigned("!=", v.b.load(place), stop)
-    v.b.cbranch(again, body, after)
+    v.b.cbranch(v.b.icmp_signed("!=", v.b.load(place), stop), body, after)
     v.b.position_at_end(after)
 
 
@@ -129,7 +172,7 @@ def _tile(rows: int) -> Any:
         beta: Any, columns: Any, left: Any,
     ) -> Any:  # fmt: skip
         def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            _Rows(Lanes(builder, alpha.bitwidth), rows, args).emit()
+            _Tile(Lanes(builder, alpha.bitwidth), rows, args).emit()
             return context.get_dummy_value()
 
         return types.void(*[_LONG] * 5, alpha, alpha, _LONG, _LONG), emit
@@ -137,114 +180,137 @@ def _tile(rows: int) -> Any:
     return tile
 
 
-_eight, _few, _one = _tile(EIGHT), _tile(FEW), _tile(1)
+_tile_eight, _tile_few, _tile_one = _tile(EIGHT), _tile(FEW), _tile(1)
+
+
+@_compiled
+def _product(table, a, b, c, alpha, beta):
+    """All rows of C, one register of columns after the other."""
+    size, lanes = element_bytes(alpha), lanes_of(alpha)
+    n, stop = load_int64(table, COLUMNS), b + load_int64(table, DEPTH)
+    while n > 0:
+        m, x, y = load_int64(table, ROWS), a, c
+        while m >= EIGHT:
+            _tile_eight(table, x, b, stop, y, alpha, beta, n, m)
+            m -= EIGHT
+            x += EIGHT * load_int64(table, A_ROW)
+            y += EIGHT * load_int64(table, C_ROW)
+        while m > 1:
+            _tile_few(table, x, b, stop, y, alpha, beta, n, m)
+            m -= FEW
+            x += FEW * load_int64(table, A_ROW)
+            y += FEW * load_int64(table, C_ROW)
+        if m == 1:
+            _tile_one(table, x, b, stop, y, alpha, beta, n, m)
+        n -= lanes
+        b += lanes * size
+        stop += lanes * size
+        c += lanes * size
 
 
 def _rows(number: Callable[[float], Any]) -> Callable[..., None]:
     def rows(operands, table, begin, end, context):
-        """B in place: all rows of C pass over a register of columns."""
+        """B where it lies."""
         alpha = number(load_float64(table, blas.ALPHA))
         beta = number(load_float64(table, blas.BETA))
-        size, lanes = element_bytes(alpha), lanes_of(alpha)
-        n = load_int64(table, COLUMNS)
-        a = load_int64(operands, load_int64(table, LEFT))
-        a += load_int64(table, LEFT_AT)
-        b = load_int64(operands, load_int64(table, RIGHT))
-        b += load_int64(table, RIGHT_AT)
+        a = load_int64(operands, load_int64(table, LEFT)) + load_int64(table, LEFT_AT)
+        b = load_int64(operands, load_int64(table, RIGHT)) + load_int64(table, RIGHT_AT)
+        size = element_bytes(alpha)
         c = load_int64(operands, 2) + load_int64(table, blas.OFFSET_C) * size
-        stop = b + load_int64(table, DEPTH)
-        while n > 0:
-            m, x, y = load_int64(table, ROWS), a, c
-            while m >= EIGHT:
-                _eight(table, x, b, stop, y, alpha, beta, n, m)
-                m -= EIGHT
-                x += EIGHT * load_int64(table, A_ROWS)
-                y += EIGHT * load_int64(table, C_ROWS)
-            while m > 1:
-                _few(table, x, b, stop, y, alpha, beta, n, m)
-                m -= FEW
-                x += FEW * load_int64(table, A_ROWS)
-                y += FEW * load_int64(table, C_ROWS)
-            if m == 1:
-                _one(table, x, b, stop, y, alpha, beta, n, m)
-            n -= lanes
-            b += lanes * size
-            stop += lanes * size
-            c += lanes * size
+        _product(table, a, b, c, alpha, beta)
 
     return rows
 
 
-class _Dots:
-    """Emits sums of one row of A with as many rows of B as a register has lanes."""
+def _turned(number: Callable[[float], Any]) -> Callable[..., None]:
+    def turned(operands, table, begin, end, context):
+        """B stored the other way is turned into the scratch memory first."""
+        alpha = number(load_float64(table, blas.ALPHA))
+        beta = number(load_float64(table, blas.BETA))
+        size, lanes = element_bytes(alpha), lanes_of(alpha)
+        a = load_int64(operands, load_int64(table, LEFT)) + load_int64(table, LEFT_AT)
+        b = load_int64(operands, load_int64(table, RIGHT)) + load_int64(table, RIGHT_AT)
+        c = load_int64(operands, 2) + load_int64(table, blas.OFFSET_C) * size
+        panel, ld = load_int64(context, 1), load_int64(table, blas.LDB)
+        rows, width, target = (
+            load_int64(table, COLUMNS),
+            load_int64(table, B_ROW),
+            panel,
+        )
+        while rows > 0:
+            k, source, square = load_int64(table, blas.K), b, target
+            while k > 0:
+                square_edge(source, ld, rows, k, square, width // size, alpha)
+                k -= lanes
+                source += lanes * size
+                square += lanes * width
+            rows -= lanes
+            b += lanes * ld * size
+            target += lanes * size
+        _product(table, a, panel, c, alpha, beta)
 
-    def __init__(self, v: Lanes, args: Any) -> None:
-        self.a, self.b, self.b_row, self.k, self.c, self.alpha, self.beta, self.n = args
-        self.v = v
-
-    def emit(self) -> None:
-        v, b = self.v, self.v.b
-        sums = [v.variable(v.zeros()) for _ in range(v.count)]
-        last = b.mul(b.sub(self.n, v.whole(1)), self.b_row)
-        offsets = [v.whole(0)]
-        for i in range(1, v.count):
-            there = b.icmp_signed(">", self.n, v.whole(i))
-            offsets.append(b.select(there, b.mul(self.b_row, v.whole(i)), last))
-        left, right, terms = (_place(v, x) for x in (self.a, self.b, self.k))
-        width = v.whole(v.count * v.size)
-        body, after = b.append_basic_block(), b.append_basic_block()
-        b.branch(body)
-        b.position_at_end(body)
-        mask, start = v.below(b.load(terms)), b.load(right)
-        x = v.load(b.load(left), mask)
-        for offset, total in zip(offsets, sums, strict=True):
-            y = v.load(b.add(start, offset), mask)
-            b.store(v.fma(x, y, b.load(total)), total)
-        b.store(b.add(b.load(left), width), left)
-        b.store(b.add(start, width), right)
-        rest = b.sub(b.load(terms), v.whole(v.count))
-        b.store(rest, terms)
-        b.cbranch(b.icmp_signed(">", rest, v.whole(0)), body, after)
-        b.position_at_end(after)
-        total = v.sums([b.load(place) for place in sums])
-        mask = v.below(self.n)
-        write_tile(v, [total], [self.c], [mask], self.alpha, self.beta, True)
+    return turned
 
 
 @intrinsic
-def _dots_of(
-    typing: Any, a: Any, b: Any, b_row: Any, k: Any, c: Any, alpha: Any, beta: Any, n: Any,
+def _sums(
+    typing: Any, a: Any, b: Any, b_row: Any, k: Any, c: Any, alpha: Any, beta: Any,
+    columns: Any,
 ) -> Any:  # fmt: skip
+    """A register of C: the row at `a` with rows `b_row` bytes apart, from `b` on."""
+
     def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        _Dots(Lanes(builder, alpha.bitwidth), args).emit()
+        v = Lanes(builder, alpha.bitwidth)
+        *_, place, first, second, most = args
+        total = v.sums(_lane_sums(v, args[:4], most))
+        write_tile(v, [total], [place], [_mask(v, most)], first, second, clipped=True)
         return context.get_dummy_value()
 
     return types.void(*[_LONG] * 5, alpha, alpha, _LONG), emit
 
 
+def _lane_sums(v: Lanes, where: Sequence[Value], columns: Value) -> list[Value]:
+    """For each row of B^T the products with A, summed lane by lane."""
+    a, b, b_row, k = where
+    builder, last = v.b, v.b.mul(v.b.sub(columns, v.whole(1)), b_row)
+    offsets = [v.whole(0)]
+    for i in range(1, v.count):
+        there = builder.icmp_signed(">", columns, v.whole(i))
+        offsets.append(builder.select(there, builder.mul(b_row, v.whole(i)), last))
+    sums = [v.variable(v.zeros()) for _ in offsets]
+    done, width = v.variable(v.whole(0)), v.whole(v.count)
+    up = builder.add(k, v.whole(v.count - 1))
+    with _until(v, done, builder.and_(up, v.whole(-v.count))):
+        start = builder.load(done)
+        mask = v.below(builder.sub(k, start))
+        x = v.load(v.at(a, start), mask)
+        for offset, total in zip(offsets, sums, strict=True):
+            y = v.load(v.at(builder.add(b, offset), start), mask)
+            builder.store(v.fma(x, y, builder.load(total)), total)
+        builder.store(builder.add(start, width), done)
+    return [builder.load(total) for total in sums]
+
+
 def _dots(number: Callable[[float], Any]) -> Callable[..., None]:
     def dots(operands, table, begin, end, context):
-        """One row of A with rows of B, as many as there are lanes at a time."""
+        """One row of A with rows of B^T, both contiguous."""
         alpha = number(load_float64(table, blas.ALPHA))
         beta = number(load_float64(table, blas.BETA))
         size, lanes = element_bytes(alpha), lanes_of(alpha)
-        k, n = load_int64(table, blas.K), load_int64(table, COLUMNS)
-        a = load_int64(operands, load_int64(table, LEFT))
-        a += load_int64(table, LEFT_AT)
-        b = load_int64(operands, load_int64(table, RIGHT))
-        b += load_int64(table, RIGHT_AT)
+        a = load_int64(operands, load_int64(table, LEFT)) + load_int64(table, LEFT_AT)
+        b = load_int64(operands, load_int64(table, RIGHT)) + load_int64(table, RIGHT_AT)
         c = load_int64(operands, 2) + load_int64(table, blas.OFFSET_C) * size
-        b_row = load_int64(table, B_ROW)
+        k, n = load_int64(table, blas.K), load_int64(table, COLUMNS)
         while n > 0:
-            _dots_of(a, b, b_row, k, c, alpha, beta, n)
+            _sums(a, b, load_int64(table, B_ROW), k, c, alpha, beta, n)
             n -= lanes
-            b += lanes * b_row
+            b += lanes * load_int64(table, B_ROW)
             c += lanes * size
 
     return dots
 
 
-_KERNELS = {BY_ROWS: _rows, BY_DOTS: _dots}
+_KERNELS = {BY_ROWS: _rows, BY_DOTS: _dots, TURNED: _turned}
 
 
 def small_address(kernel: int, itemsize: int) -> int:
@@ -253,7 +319,7 @@ def small_address(kernel: int, itemsize: int) -> int:
     key = kernel_key(f"small product {kernel}, {itemsize} bytes an element\0{words}")
 
     def compiled() -> Any:
-        function = _KERNELS[kernel](_float32 if itemsize == 4 else _float64)
+        function = _KERNELS[kernel](as_float32 if itemsize == 4 else as_float64)
         function.__name__ = function.__qualname__ = f"kernel_{key[:24]}"
         return internals.compile_callback(function, 5)
 
