@@ -125,7 +125,7 @@ class Executable:
     def __repr__(self) -> str:
         return f"Executable({', '.join(f'{x.name}: {x.type}' for x in self.inputs)})"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The outputs, as fresh arrays in the structure that compile was given."""
         route = self._route
         values: Sequence[Any] = args
@@ -155,7 +155,7 @@ class Executable:
             return self._route.run(arrays)
         return self.target.call(arrays, sizes)
 
-    def bind(self, *args: Any, **kwargs: Any) -> Bound:
+    def bind(self, /, *args: Any, **kwargs: Any) -> Bound:
         """The executable with its arguments fixed: nothing is copied.
 
         Each call of the result reads the arrays as they are then, and returns the same
@@ -166,7 +166,7 @@ class Executable:
         sizes = self._sizes = signature.sizes(arrays)
         return self._bound(arrays, sizes)
 
-    def repeat(self, times: int, *args: Any, **kwargs: Any) -> Any:
+    def repeat(self, times: int, /, *args: Any, **kwargs: Any) -> Any:
         """Call `times` times with the same arguments, in one native call.
 
         Returns fresh outputs of the last run; only updates make the runs differ.

@@ -10,6 +10,7 @@ the new value of a leaf can be written straight into the leaf.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from staticgrad.compiler.fuse import read_axes
@@ -31,7 +32,7 @@ from staticgrad.ir.op import (
     Select,
     View,
 )
-from staticgrad.ir.size import Dim, Size
+from staticgrad.ir.size import Dim, Shape, Size, product
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,8 @@ def matrix_of(tensor: Tensor) -> Matrix | None:
     """How BLAS can read the last two axes of `tensor`, batch axes in one stride."""
     if is_made_in_loops(tensor):
         return None
-    layout = layout_over(tensor, Layout.contiguous(base_of(tensor).shape))
+    whole = base_of(tensor).shape
+    layout = layout_over(tensor, Layout.contiguous(whole))
     if layout is None:
         return None
     batch = _batch_stride(layout)
@@ -164,12 +166,13 @@ def matrix_of(tensor: Tensor) -> Matrix | None:
     if 0 in layout.shape:
         return Matrix(False, 1 if columns == 0 else columns, layout.offset, batch)
     if right == 1 or columns == 1:
-        ld = columns if rows == 1 else down
-        return Matrix(False, ld, layout.offset, batch) if _is_positive(ld) else None
-    if down == 1 or rows == 1:
-        ld = rows if columns == 1 else right
-        return Matrix(True, ld, layout.offset, batch) if _is_positive(ld) else None
-    return None
+        transposed, ld = False, columns if rows == 1 else down
+    elif down == 1 or rows == 1:
+        transposed, ld = True, rows if columns == 1 else right
+    else:
+        return None
+    forward = _is_forward(ld, (whole, layout.shape))
+    return Matrix(transposed, ld, layout.offset, batch) if forward else None
 
 
 def _batch_stride(layout: Layout) -> Dim | None:
@@ -188,7 +191,22 @@ def _batch_stride(layout: Layout) -> Dim | None:
     return 0 if step is None else step
 
 
-def _is_positive(dim: Dim) -> bool:
-    if isinstance(dim, Size):
-        return all(count > 0 for _, count in dim.terms)
-    return dim > 0
+def _is_forward(stride: Dim, shapes: Iterable[Shape]) -> bool:
+    """Whether `stride` is positive wherever the sizes of `shapes` are.
+
+    ``n - 1`` is, as the row of a matrix that has n - 1 columns.
+    """
+    if not isinstance(stride, Size):
+        return stride > 0
+    if all(count > 0 for _, count in stride.terms):
+        return True
+    rows = (product(shape[axis:]) for shape in shapes for axis in range(len(shape)))
+    return any(_times(stride, row) > 0 for row in rows)
+
+
+def _times(stride: Size, row: Dim) -> int:
+    """How many times `row` the stride is; 0 if that is no whole number."""
+    if not isinstance(row, Size):
+        return 0
+    times = stride.terms[0][1] // row.terms[0][1]
+    return times if row * times == stride else 0

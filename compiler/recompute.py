@@ -49,6 +49,7 @@ class _Work:
     ) -> None:
         self.place = {node: number for number, node in enumerate(graph.nodes)}
         self.replaced = set(timing.late.values())
+        self.roots = frozenset(roots)
         self.in_memory = set(roots)
         self.readers: dict[Tensor, list[Group]] = {}
         for group in groups:
@@ -61,6 +62,8 @@ class _Work:
         result = node.outputs[0]
         readers = self.readers.get(result, [])
         if not readers or not isinstance(node.op.code, Elementwise):
+            return
+        if result in self.roots:  # a reader would write it too, in every chunk
             return
         cone = self._cone(group, node)
         if cone is None or not all(_can(reader, result, cone) for reader in readers):

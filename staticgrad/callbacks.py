@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
+from staticgrad.data import whole
 from staticgrad.errors import GraphError
 from staticgrad.ir.source import at, here
 from staticgrad.run import Run
@@ -17,8 +18,20 @@ def listed(
     callbacks: Callback | Iterable[Callback] | None, patience: int | None
 ) -> list[Callback]:
     """All callbacks, early stopping last."""
-    found = [callbacks] if callable(callbacks) else list(callbacks or ())
+    found = [callbacks] if callable(callbacks) else _callables(callbacks or ())
     return found if patience is None else [*found, early_stopping(patience)]
+
+
+def _callables(callbacks: Iterable[Callback]) -> list[Callback]:
+    """The list of `callbacks`; GraphError if one cannot be called."""
+    found = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
+    for callback in found:
+        if not callable(callback):
+            raise GraphError(
+                f"fit requires callbacks that can be called, got {callback!r}; pass "
+                f"functions of the epoch and its row{at(here())}"
+            )
+    return found
 
 
 def early_stopping(patience: int) -> Callback:
@@ -26,6 +39,7 @@ def early_stopping(patience: int) -> Callback:
 
     It looks at ``val_loss``, without validation at ``loss``.
     """
+    patience = whole("early_stopping", patience)
     if patience < 1:
         raise GraphError(
             f"fit requires early_stopping of at least 1, got {patience}; "

@@ -7,9 +7,10 @@ axis is not the first, a batch is gathered in pieces: one per index of the axes 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy.typing as npt
 
@@ -76,12 +77,23 @@ class Dataset:
                 "inputs without one; leave it out, or name the axis 'batch'"
                 f"{at(here())}"
             )
+        wanted = whole("batch_size", wanted)
         if wanted < 1:
             raise GraphError(
                 f"batch_size requires at least 1, got {wanted}; leave it out for all "
                 f"samples in one batch{at(here())}"
             )
         return min(wanted, self.samples)
+
+
+def whole(name: str, number: SupportsIndex) -> int:
+    """`number` as an int; a located GraphError for what is no integer."""
+    try:
+        return int(operator.index(number))
+    except TypeError:
+        raise GraphError(
+            f"{name} requires a whole number, got {number!r}; pass an int{at(here())}"
+        ) from None
 
 
 def dataset(
@@ -154,6 +166,7 @@ def _axis(leaf: Input, batch_axis: BatchAxis) -> int | None:
         axis = batch_axis
     if axis is None:
         return None
+    axis = whole("batch_axis", axis)
     if not -leaf.ndim <= axis < leaf.ndim:
         raise GraphError(
             f"batch_axis requires an axis of {leaf.name} {leaf.type}, got {axis}; "

@@ -58,6 +58,8 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any]], Any
 
 def replace(path: Path, content: bytes) -> None:
     """Put `content` at `path` in one step."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"save requires a folder, got none at {path.parent}")
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -23,7 +23,7 @@ from staticgrad.compiler.assembler import Cell
 from staticgrad.compiler.executable import Executable, Memory
 from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.vm import FINISHED, STOPPED
-from staticgrad.data import BatchAxis, Dataset, dataset
+from staticgrad.data import BatchAxis, Dataset, dataset, whole
 from staticgrad.errors import GraphError
 from staticgrad.function import compile as compile_graph
 from staticgrad.interrupt import run_interruptibly
@@ -121,7 +121,7 @@ class Trainer:
             parts.append(f"evaluation\n{self._score.explain()}")
         return "\n\n".join(parts)
 
-    def step(self, **batch: npt.ArrayLike) -> dict[str, float]:
+    def step(self, /, **batch: npt.ArrayLike) -> dict[str, float]:
         """One step on one batch; loss and metrics as they were before the update."""
         self._plan = None
         return {name: float(value) for name, value in self._train(**batch).items()}
@@ -213,6 +213,8 @@ class Trainer:
         batch_size: int | None, shuffle: bool, seed: int, steps: int | None,
         record: Record,
     ) -> Settings:  # fmt: skip
+        epochs = None if epochs is None else whole("epochs", epochs)
+        steps = None if steps is None else whole("steps", steps)
         for name, number in (("epochs", epochs), ("steps", steps)):
             if number is not None and number < 0:
                 raise GraphError(
@@ -231,8 +233,9 @@ class Trainer:
         return Settings(
             samples=data.samples, batch_size=size,
             validation_samples=scored.samples if scored else 0, epochs=epochs,
-            steps=FOREVER if steps is None else steps, seed=seed, shuffle=shuffle,
-            record=record, names=self._names, first_epoch=self._epochs,
+            steps=FOREVER if steps is None else steps, seed=whole("seed", seed),
+            shuffle=shuffle, record=record, names=self._names,
+            first_epoch=self._epochs,
         )  # fmt: skip
 
     def _run(self, settings: Settings, resume: bool) -> Run:

@@ -302,6 +302,14 @@ def test_searchsorted_of_a_symbolic_axis():
         assert np.array_equal(bins, np.digitize(values, line))
 
 
+@pytest.mark.parametrize("right", [False, True])
+def test_digitize_by_edges_that_decrease(right):
+    values = np.array([0.3, -3.0, 1.0, 0.0, -1.0, 2.0])
+    for edges in ([1, 0, -1], [1, 1, 0], [-1, 0, 1], [1], [2, 2], []):
+        got = sg.compile(sg.digitize(values, edges, right))()
+        assert np.array_equal(got, np.digitize(values, edges, right))
+
+
 # ---- top_k ---------------------------------------------------------------------------
 
 

@@ -102,6 +102,18 @@ def test_missing_and_unknown_inputs(target, args, kwargs, text):
 
 
 @both
+def test_inputs_may_have_the_names_of_pythons_arguments(target):
+    with sg.Graph():
+        y = sg.input("self") + 2 * sg.input("times")
+    f = sg.compile(y, target=target)
+    values = {"self": np.float32(1), "times": np.float32(2)}
+    assert float(f(**values)) == 5
+    assert float(f.repeat(2, **values)) == 5
+    arrays = {name: np.array(value) for name, value in values.items()}
+    assert float(f.bind(**arrays)()) == 5
+
+
+@both
 @pytest.mark.parametrize(
     ("x", "y", "text"),
     [

@@ -187,3 +187,48 @@ def test_a_cheap_value_is_computed_again_instead_of_stored():
     found = schedule([sg.grad(y, w)])
     names = [b.name for b in found.buffers if b.kind == "temporary"]
     assert "subtract" not in names  # 1 - tanh^2, made from tanh where it is needed
+
+
+@pytest.mark.parametrize("shape", [("n",), ("n", "k")])
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_an_output_that_others_read_is_stored_by_its_maker_alone(shape, axis):
+    with sg.Graph():
+        x = sg.input("x", shape)
+        mean = sg.mean(x, axis=axis, keepdims=True)
+        outputs = [mean, sg.var(x, axis=axis), x - mean]
+    value = np.arange(12, dtype=np.float32).reshape(
+        (12,) if len(shape) == 1 else (4, 3)
+    )
+    got = sg.compile(outputs)(value)
+    want = sg.compile(outputs, target="reference")(value)
+    for one, other in zip(got, want, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+    writers: dict[int, int] = {}
+    for kernel in schedule(outputs).kernels:
+        for operand in getattr(kernel, "operands", ()):
+            if operand.mode == "write":
+                writers[operand.buffer] = writers.get(operand.buffer, 0) + 1
+    assert set(writers.values()) == {1}
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 18])
+def test_products_of_matrices_with_fewer_columns_than_a_symbol(n):
+    with sg.Graph(dtype="float64"):
+        x = sg.input("x", ("n", 4))
+        step = sg.diff(x.T)  # 4 rows of n - 1
+        outputs = [x @ step, step.T @ step, step[:, ::-1] @ step.T, step @ x[1:]]
+        outputs.append(sg.grad(sg.sum(sg.sin(outputs[0])), x))
+    value = np.random.default_rng(0).standard_normal((n, 4))
+    got = sg.compile(outputs)(value)
+    want = sg.compile(outputs, target="reference")(value)
+    for one, other in zip(got, want, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_no_columns_beside_columns_are_no_race():
+    with sg.Graph():
+        x = sg.input("x", ("n", 1))
+        none = sg.diff(sg.sin(x))
+        outputs = [sg.cos(x), none, sg.cos(none), sg.sum(none, axis=1)]
+    got = sg.compile(outputs)(np.ones((3, 1)))
+    assert [value.shape for value in got] == [(3, 1), (3, 0), (3, 0), (3,)]

@@ -285,6 +285,11 @@ def test_round_and_others():
     x = np.array([-1.55, 0.5, 1.5, 2.675, 123.456])
     for decimals in (0, 1, 2, -1):
         assert_ulp(evaluate(sg.round(x, decimals)), np.round(x, decimals), 0)
+    for whole in (np.array([-35, 14, 15, 25, 2**40]), np.array([255, 4], np.uint8)):
+        for decimals in (1, 0, -1, -2):
+            assert_ulp(evaluate(sg.round(whole, decimals)), whole.round(decimals), 0)
+    assert_ulp(evaluate(sg.fabs(whole[:0].astype(int))), np.zeros(0), 0)
+    assert_ulp(evaluate(sg.fabs(np.array([-(2**63)]))), np.array([2.0**63]), 0)
     odd = np.array([np.nan, np.inf, -np.inf, 1.0])
     assert_ulp(evaluate(sg.nan_to_num(odd)), np.nan_to_num(odd), 0)
     got = evaluate(sg.nan_to_num(odd, nan=1.0, posinf=2.0, neginf=3.0))

@@ -150,6 +150,14 @@ def test_bad_arguments():
         sg.optim.SGD(0.1, nesterov=True)
     with pytest.raises(sg.GraphError, match="betas"):
         sg.optim.Adam(0.1, betas=(0.9, 1.0))
+    with pytest.raises(sg.GraphError, match="SGD requires momentum >= 0, got -1"):
+        sg.optim.SGD(0.1, momentum=-1)
+    with pytest.raises(sg.GraphError, match="SGD requires weight_decay >= 0"):
+        sg.optim.SGD(0.1, weight_decay=-0.1)
+    with pytest.raises(sg.GraphError, match="Adam requires eps >= 0"):
+        sg.optim.Adam(0.1, eps=float("nan"))
+    with pytest.raises(sg.GraphError, match="Adam requires weight_decay >= 0"):
+        sg.optim.AdamW(0.1, weight_decay=-1)
     with sg.Graph():
         p, q = (sg.parameter(np.ones(n, np.float32)) for n in (2, 3))
     with pytest.raises(sg.GraphError, match="one structure"):

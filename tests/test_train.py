@@ -360,6 +360,24 @@ def test_without_batched_inputs_an_epoch_is_a_step(target):
         trainer.fit({}, batch_size=1)
 
 
+@pytest.mark.parametrize("name", ["epochs", "steps", "batch_size", "seed"])
+@pytest.mark.parametrize("value", [1.5, "2"])
+def test_numbers_of_a_fit_are_whole(name, value):
+    trainer, _ = make_linear("reference")
+    match = f"{name} requires a whole number, got {value!r}"
+    with pytest.raises(sg.GraphError, match=match):
+        trainer.fit(DATA, progress=False, **{name: value})
+
+
+def test_callbacks_and_patience_that_are_none():
+    trainer, _ = make_linear("reference")
+    for callbacks in (3, [print, 3]):
+        with pytest.raises(sg.GraphError, match="callbacks that can be called, got 3"):
+            trainer.fit(DATA, progress=False, callbacks=callbacks)
+    with pytest.raises(sg.GraphError, match="early_stopping requires a whole number"):
+        trainer.fit(DATA, progress=False, early_stopping=1.5)
+
+
 BAD_DATA = [
     ({"x": X}, sg.GraphError, "missing: \\['y'\\]"),
     ({"x": X, "y": Y, "z": Y}, sg.GraphError, "unknown: \\['z'\\]"),

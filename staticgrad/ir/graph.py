@@ -209,6 +209,13 @@ def infer(
     )
 
 
+def _require_sizes(types: Sequence[TensorType]) -> None:
+    """ShapeError if a size is a negative number."""
+    for result in types:
+        if any(isinstance(dim, int) and dim < 0 for dim in result.shape):
+            raise ShapeError(f"sizes >= 0, got {result}")
+
+
 def apply_multi(
     op: Op, *inputs: Tensor, graphs: tuple[Graph, ...] = (), **attrs: Any
 ) -> tuple[Tensor, ...]:
@@ -217,6 +224,7 @@ def apply_multi(
     types = tuple(t.type for t in inputs)
     try:
         result = infer(op, types, attrs)
+        _require_sizes(result)
     except (ShapeError, DTypeError) as error:
         raise located(error, op.name, types, source) from None
     outputs = Node(

@@ -6,7 +6,8 @@ as the kind (bool < int < float) allows it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,17 +97,34 @@ def broadcast_shapes(shapes: Sequence[Shape]) -> Shape:
 
 def normalize_axis(axis: int, rank: int) -> int:
     """`axis` counted from the front; ShapeError if it is not within `rank`."""
-    if not -rank <= axis < rank:
-        raise ShapeError(f"an axis in -{rank}..{rank - 1}, got {axis}")
-    return axis % rank
+    number = _axis_number(axis)
+    if rank == 0:
+        raise ShapeError(f"an array that has axes, got axis {number} of a scalar")
+    if not -rank <= number < rank:
+        raise ShapeError(f"an axis in -{rank}..{rank - 1}, got {number}")
+    return number % rank
+
+
+def _axis_number(axis: Any) -> int:
+    try:
+        return operator.index(axis)
+    except TypeError:
+        raise ShapeError(f"an axis that is an integer, got {axis!r}") from None
+
+
+def axis_tuple(axis: int | Sequence[int]) -> tuple[int, ...]:
+    """One axis or several, as a tuple; ShapeError for what is no integer."""
+    if isinstance(axis, Iterable) and np.ndim(axis) and not isinstance(axis, str):
+        return tuple(_axis_number(a) for a in axis)
+    return (_axis_number(axis),)
 
 
 def normalize_axes(axis: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     """NumPy's ``axis=`` argument as a sorted tuple of axes; None means all."""
     if axis is None:
         return tuple(range(rank))
-    axes = (axis,) if isinstance(axis, int | np.integer) else tuple(axis)
-    found = tuple(sorted(normalize_axis(int(a), rank) for a in axes))
+    axes = axis_tuple(axis)
+    found = tuple(sorted(normalize_axis(a, rank) for a in axes))
     if len(set(found)) != len(found):
         raise ShapeError(f"distinct axes, got {axes}")
     return found

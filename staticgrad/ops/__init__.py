@@ -23,6 +23,7 @@ from staticgrad.ops.activations import (
 from staticgrad.ops.arithmetic import (
     absolute,
     add,
+    fabs,
     multiply,
     negative,
     positive,
@@ -279,7 +280,6 @@ bitwise_left_shift, bitwise_right_shift = left_shift, right_shift
 concat = concatenate
 conj = conjugate
 degrees, radians = rad2deg, deg2rad
-fabs = absolute
 gammaln = lgamma
 mod = remainder
 permute_dims = transpose

@@ -18,7 +18,7 @@ from staticgrad.ops.examples import (
     integer_pairs,
     pairs,
 )
-from staticgrad.ops.promote import ArrayLike, promoted
+from staticgrad.ops.promote import ArrayLike, floats, promoted
 from staticgrad.ops.rules import (
     broadcast,
     quiet,
@@ -177,6 +177,16 @@ def absolute(x: ArrayLike) -> Tensor:
     array([1, 2])
     """
     return apply(ABSOLUTE, *promoted(x))
+
+
+def fabs(x: ArrayLike) -> Tensor:
+    """``|x|`` as a float; integers become floats, as in NumPy.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.fabs(np.array([1, -2])), target="reference")()
+    array([1., 2.])
+    """
+    return apply(ABSOLUTE, *floats(x))
 
 
 def sign(x: ArrayLike) -> Tensor:

@@ -295,7 +295,7 @@ def _summed_axes(
         if not 0 <= axes <= min(x.ndim, y.ndim):
             raise shape_error("tensordot", (x, y), f"at most all axes, got {axes}")
         return tuple(range(x.ndim - int(axes), x.ndim)), tuple(range(int(axes)))
-    left, right = (axis_list(side) for side in axes)
+    left, right = (axis_list("tensordot", side) for side in axes)
     return (
         tuple(one_axis("tensordot", x, axis) for axis in left),
         tuple(one_axis("tensordot", y, axis) for axis in right),

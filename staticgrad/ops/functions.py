@@ -18,9 +18,10 @@ import numpy.typing as npt
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Elementwise, Op, Sample, define
-from staticgrad.ir.types import is_float
+from staticgrad.ir.types import FLOAT64, is_float
 from staticgrad.ops.examples import SPECIAL, bad_unary, unary
 from staticgrad.ops.guarded import guarded_divide, guarded_multiply
+from staticgrad.ops.named import named
 from staticgrad.ops.promote import ArrayLike, as_tensor, floats
 from staticgrad.ops.rules import quiet, same_dtype, same_shape
 
@@ -321,18 +322,30 @@ def rint(x: ArrayLike) -> Tensor:
 
 
 def round(a: ArrayLike, decimals: int = 0) -> Tensor:
-    """`a` to `decimals` places, halves to even; integers stay as they are.
+    """`a` to `decimals` places, halves to even.
+
+    With negative `decimals` to tens, hundreds and so on, integers as well, in float64
+    as in NumPy; otherwise integers stay as they are.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.round([0.125, 2.675], 2), target="reference")()
     array([0.12, 2.68], dtype=float32)
+    >>> sg.compile(sg.round([14, 25, -35], -1), target="reference")()
+    array([ 10,  20, -40])
     """
     tensor = as_tensor(a)
-    if not is_float(tensor.dtype):
+    if is_float(tensor.dtype):
+        return _rounded_to(tensor, decimals)
+    if decimals >= 0 or tensor.dtype.kind == "b":
         return tensor
+    near = _rounded_to(named("cast", tensor, dtype=FLOAT64), decimals)
+    return named("cast", near, dtype=tensor.dtype)
+
+
+def _rounded_to(x: Tensor, decimals: int) -> Tensor:
     if decimals == 0:
-        return apply(RINT, tensor)
+        return apply(RINT, x)
     scale = 10.0 ** abs(decimals)
     if decimals > 0:
-        return apply(RINT, tensor * scale) / scale
-    return apply(RINT, tensor / scale) * scale
+        return apply(RINT, x * scale) / scale
+    return apply(RINT, x / scale) * scale

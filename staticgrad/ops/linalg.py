@@ -99,7 +99,7 @@ def matrix_norm(
 
 
 def _axes(x: Tensor, axis: int | Sequence[int] | None) -> tuple[int, ...]:
-    given = tuple(range(x.ndim)) if axis is None else axis_list(axis)
+    given = tuple(range(x.ndim)) if axis is None else axis_list("norm", axis)
     axes = tuple(one_axis("norm", x, a) for a in given)
     if len(axes) not in (1, 2) and axis is None:
         advice = "give axis=, or leave out ord="

@@ -90,7 +90,7 @@ def roll(a: ArrayLike, shift: Any, axis: int | Sequence[int] | None = None) -> T
     x = as_tensor(a)
     if axis is None:
         return reshaped(roll(ravel(x), shift, 0), x.shape)
-    axes = axis_list(axis)
+    axes = axis_list("roll", axis)
     shifts = list(shift) if isinstance(shift, tuple | list | np.ndarray) else [shift]
     if len(shifts) == 1:
         shifts = shifts * len(axes)

@@ -30,6 +30,8 @@ def _segments(
 ) -> Tensor:
     """`data` combined per segment along the first axis, from `start` on."""
     x, size = as_tensor(data), as_dim(count)
+    if isinstance(size, int) and size < 0:
+        raise shape_error(name, (), f"a number of segments >= 0, got {size}")
     index = as_index(ids, size, wrap=False)
     if x.shape[: index.ndim] != index.shape or index.ndim == 0:
         rule = "an id for each element along the first axes of the data"
@@ -184,6 +186,8 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False) -> Tensor:
     """The number of the bin of each element of `x`; `bins` are increasing edges.
 
     Bin k is ``bins[k-1] <= x < bins[k]``, with `right` ``bins[k-1] < x <= bins[k]``.
+    Edges that are no Tensor may decrease: bin k is ``bins[k] <= x < bins[k-1]``, with
+    `right` ``bins[k] < x <= bins[k-1]``. ShapeError if they do neither.
 
     >>> import staticgrad as sg
     >>> y = sg.digitize([0.5, 1.0, 7.0], [0.0, 1.0, 2.0])
@@ -193,7 +197,22 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False) -> Tensor:
     values = as_tensor(x)
     if values.dtype.kind == "b":
         raise dtype_error("digitize", (values,), "numbers", "cast with .astype")
+    if not isinstance(bins, Tensor) and not _increasing(bins):
+        edges = np.ravel(np.asarray(bins))[::-1]
+        behind = searchsorted(edges, values, "left" if right else "right")
+        return edges.size - behind
     return searchsorted(ravel(bins), values, "left" if right else "right")
+
+
+def _increasing(bins: ArrayLike) -> bool:
+    """Whether known edges never decrease; ShapeError if they do, but not always."""
+    edges = np.ravel(np.asarray(bins))
+    if not np.any(edges[1:] < edges[:-1]):
+        return True
+    if np.any(edges[1:] > edges[:-1]):
+        rule = "edges that only increase or only decrease"
+        raise shape_error("digitize", (), rule, "sort them")
+    return False
 
 
 __all__ = [

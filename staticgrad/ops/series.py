@@ -48,6 +48,8 @@ def diff(
     """
     x = as_tensor(a)
     along = one_axis("diff", x, axis)
+    if n < 0:
+        raise shape_error("diff", (), f"a number of times n >= 0, got {n}")
     ends = (prepend, x, append)
     parts = [_end(part, x, along) for part in ends if part is not None]
     x = concatenate(parts, along) if len(parts) > 1 else x

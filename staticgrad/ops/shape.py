@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import SupportsIndex
 
 from staticgrad.errors import ShapeError
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import Shape, exact_divide, product
-from staticgrad.ir.types import broadcast_shapes, normalize_axes
+from staticgrad.ir.types import axis_tuple, broadcast_shapes, normalize_axes
 from staticgrad.ops.promote import ArrayLike, as_tensor
 from staticgrad.ops.rules import one_axis, shape_error, some_axes
 from staticgrad.ops.sizes import ShapeLike, as_shape, shape_text
@@ -108,8 +107,10 @@ def moveaxis(
     float32[3, 4, 2]
     """
     x = as_tensor(a)
-    taken = [one_axis("moveaxis", x, axis) for axis in axis_list(source)]
-    places = [one_axis("moveaxis", x, axis) for axis in axis_list(destination)]
+    taken = [one_axis("moveaxis", x, axis) for axis in axis_list("moveaxis", source)]
+    places = [
+        one_axis("moveaxis", x, axis) for axis in axis_list("moveaxis", destination)
+    ]
     unique = len(set(taken)) == len(taken) and len(set(places)) == len(places)
     if len(taken) != len(places) or not unique:
         rule = "as many distinct sources as destinations"
@@ -144,7 +145,7 @@ def expand_dims(a: ArrayLike, axis: int | Sequence[int]) -> Tensor:
     float32[1, n, 3, 1]
     """
     x = as_tensor(a)
-    places = axis_list(axis)
+    places = axis_list("expand_dims", axis)
     rank = x.ndim + len(places)
     try:
         new = normalize_axes(places, rank)
@@ -198,9 +199,12 @@ def broadcast_arrays(*args: ArrayLike) -> tuple[Tensor, ...]:
     return tuple(broadcasted(t, shape) for t in tensors)
 
 
-def axis_list(axis: int | Sequence[int]) -> tuple[int, ...]:
-    """One axis or several, as a tuple."""
-    return (axis,) if isinstance(axis, SupportsIndex) else tuple(axis)
+def axis_list(name: str, axis: int | Sequence[int]) -> tuple[int, ...]:
+    """One axis or several, as a tuple, or a located ShapeError."""
+    try:
+        return axis_tuple(axis)
+    except ShapeError as error:
+        raise shape_error(name, (), *error.args) from None
 
 
 __all__ = [

@@ -18,7 +18,7 @@ from staticgrad.errors import GraphError
 from staticgrad.ir.node import State, Stored, Tensor
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import FLOAT64
-from staticgrad.optim.optimizer import Optimizer, Pair, matched
+from staticgrad.optim.optimizer import Optimizer, Pair, matched, not_negative
 
 
 class Adam(Optimizer):
@@ -47,8 +47,8 @@ class Adam(Optimizer):
                 f"(0.9, 0.999) is usual{at(here())}"
             )
         self.betas = (float(betas[0]), float(betas[1]))
-        self.eps = float(eps)
-        self.weight_decay = float(weight_decay)
+        self.eps = not_negative("Adam", "eps", eps, 1e-8)
+        self.weight_decay = not_negative("Adam", "weight_decay", weight_decay, 1e-2)
         self.decoupled = decoupled
 
     def updates(self, grads: Any, params: Any) -> list[Pair]:

@@ -100,6 +100,16 @@ def _require_match(name: str, leaf: Any, grad: Any) -> None:
         )
 
 
+def not_negative(optimizer: str, name: str, value: float, usual: float) -> float:
+    """`value` as a float; GraphError if it is negative or NaN."""
+    if not float(value) >= 0:
+        raise GraphError(
+            f"{optimizer} requires {name} >= 0, got {value}; {usual} is usual"
+            f"{at(here())}"
+        )
+    return float(value)
+
+
 def _checked_rate(rate: float) -> float:
     value = float(rate)
     if not value >= 0:

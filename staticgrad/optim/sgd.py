@@ -11,7 +11,7 @@ from typing import Any
 from staticgrad.errors import GraphError
 from staticgrad.ir.node import Stored, Tensor
 from staticgrad.ir.source import at, here
-from staticgrad.optim.optimizer import Optimizer, Pair, matched
+from staticgrad.optim.optimizer import Optimizer, Pair, matched, not_negative
 
 
 class SGD(Optimizer):
@@ -37,9 +37,9 @@ class SGD(Optimizer):
                 f"SGD requires momentum > 0 for nesterov, got {momentum}; "
                 f"0.9 is usual{at(here())}"
             )
-        self.momentum = float(momentum)
+        self.momentum = not_negative("SGD", "momentum", momentum, 0.9)
         self.nesterov = nesterov
-        self.weight_decay = float(weight_decay)
+        self.weight_decay = not_negative("SGD", "weight_decay", weight_decay, 1e-4)
 
     def updates(self, grads: Any, params: Any) -> list[Pair]:
         """Pairs for the parameters, and for their velocities if there is momentum."""
