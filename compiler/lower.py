@@ -109,6 +109,7 @@ class _Step:
     kernel: Kernel
     early: bool
     late: bool
+    parts: frozenset[int] = frozenset()  # buffers of which it writes a part of its own
 
 
 class _Lowering:
@@ -218,7 +219,8 @@ class _Lowering:
         made = [t for node in group.nodes for t in node.outputs if t in needed]
         stored = {tensor: self.buffer(tensor) for tensor in made}
         result = nest(group, stored, self._slots, self.buffer, self.layouts)
-        self.steps.append(_Step(result.kernel, group.early, group.late))
+        parts = frozenset(stored[t] for t in made if t in self.inside)
+        self.steps.append(_Step(result.kernel, group.early, group.late, parts))
         for slots in result.slots:
             self._finish(slots.node, result.kernel.operands[slots.operand].buffer)
 
@@ -334,7 +336,9 @@ def _dependencies(
         for buffer in writes:
             if buffers[buffer].kind == "stored":
                 before.update(readers.get(buffer, ()))
-            before.update(w for w in writers[buffer] if w < number)
+            if buffer not in step.parts:
+                earlier = (w for w in writers[buffer] if w < number)
+                before.update(w for w in earlier if buffer not in steps[w].parts)
         before.discard(number)
         result.append(tuple(sorted(before)))
     return result

@@ -232,3 +232,18 @@ def test_no_columns_beside_columns_are_no_race():
         outputs = [sg.cos(x), none, sg.cos(none), sg.sum(none, axis=1)]
     got = sg.compile(outputs)(np.ones((3, 1)))
     assert [value.shape for value in got] == [(3, 1), (3, 0), (3, 0), (3,)]
+
+
+def test_parts_of_one_tensor_may_be_written_in_any_order():
+    # s becomes b - s / 2; one part of the concatenation needs it before, one after.
+    s, t = sg.state(np.ones(3), name="s_part"), sg.state(np.arange(3.0), name="t_part")
+    y = sg.exp(t - sg.max(t))
+    y = y / sg.sum(y)
+    total = sg.sum(sg.concatenate([y, sg.sin(s)]))
+    updates = [(s, y * 0.5 + sg.tanh(s)), (t, s - t)]
+    run = sg.compile([total], updates=updates, mode="train", poison=True)
+    e = np.exp(np.arange(3.0) - 2.0)
+    e /= e.sum()
+    np.testing.assert_allclose(run()[0], 1 + 3 * np.sin(1.0))
+    np.testing.assert_allclose(s.value, e * 0.5 + np.tanh(1.0))
+    np.testing.assert_allclose(t.value, 1 - np.arange(3.0))
