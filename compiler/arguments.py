@@ -17,6 +17,7 @@ from staticgrad.errors import DTypeError, GraphError, ShapeError
 from staticgrad.ir.node import Input
 from staticgrad.ir.size import Dim, Size, evaluate
 from staticgrad.ir.source import at, here
+from staticgrad.ir.types import kind_of
 
 Array = npt.NDArray[Any]
 
@@ -129,7 +130,7 @@ def _as_array(value: Any, name: str, dtype: np.dtype[Any]) -> Array:
         return np.asarray(value)
     try:
         found = np.asarray(value)
-        if (found.dtype.kind in "iu" and dtype.kind == "u") or found.size == 0:
+        if (kind_of(found.dtype) in "iu" and kind_of(dtype) == "u") or found.size == 0:
             found = np.asarray(value, dtype)
     except OverflowError:
         raise DTypeError(

@@ -16,10 +16,13 @@ import numpy.typing as npt
 
 from staticgrad.compiler import vm
 from staticgrad.errors import CompilerBug
+from staticgrad.ir.types import kind_of
 
 Array = npt.NDArray[Any]
 
 SCALARS = {
+    "float16": vm.FLOAT16,
+    "bfloat16": vm.BFLOAT16,
     "float32": vm.FLOAT32,
     "float64": vm.FLOAT64,
     "int64": vm.INT64,
@@ -193,7 +196,7 @@ class Assembler:
     def set(self, target: Cell, number: Cell | float) -> None:
         """SET: ``target = number``; a Python number takes the dtype of `target`."""
         self._owned.append(target)
-        kind = float if target.array.dtype.kind == "f" else int
+        kind = float if kind_of(target.array.dtype) == "f" else int
         self._add(vm.SET, target.address, self._cell(number, kind))
 
     def jump(self, label: Label) -> None:

@@ -14,6 +14,7 @@ from staticgrad.compiler.passes.pick import pick
 from staticgrad.compiler.passes.resolve_mode import resolve_mode
 from staticgrad.compiler.passes.simplify import simplify
 from staticgrad.compiler.passes.stabilise import stabilise
+from staticgrad.compiler.passes.widen import widen
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Node
@@ -33,6 +34,7 @@ PASSES: tuple[tuple[Pass, str], ...] = (
     (cancel_moves, "rules above leave reshapes and broadcasts"),
     (simplify, "forms that the rules above uncovered"),
     (fold_constants, "numbers that the rules above made"),
+    (widen, "after all rules, which would see casts in between"),
     (merge_common, "last: equal nodes have one form by now"),
 )
 

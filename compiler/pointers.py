@@ -13,6 +13,8 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from staticgrad.compiler.codegen.halves import WIDEN
+
 I8 = ir.IntType(8)
 I32 = ir.IntType(32)
 I64 = ir.IntType(64)
@@ -40,6 +42,20 @@ def _loader(kind: ir.Type, result: types.Type) -> Any:
     return load
 
 
+def _half_loader(stored: str) -> Any:
+    """Loads 16 bits as the float32 that they are."""
+
+    @intrinsic
+    def load(typing: Any, address: Any, index: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            bits = builder.load(pointer(builder, args[0], ir.IntType(16), args[1]))
+            return WIDEN[stored](builder, bits)
+
+        return types.float32(types.int64, types.int64), emit
+
+    return load
+
+
 def _storer(kind: ir.Type, value: types.Type) -> Any:
     @intrinsic
     def store(typing: Any, address: Any, index: Any, number: Any) -> Any:
@@ -56,6 +72,8 @@ load_int64 = _loader(I64, types.int64)
 load_int32 = _loader(I32, types.int32)
 load_float64 = _loader(F64, types.float64)
 load_float32 = _loader(F32, types.float32)
+load_float16 = _half_loader("float16")
+load_bfloat16 = _half_loader("bfloat16")
 store_int64 = _storer(I64, types.int64)
 store_int32 = _storer(I32, types.int32)
 store_int8 = _storer(I8, types.int8)

@@ -32,6 +32,8 @@ from staticgrad.compiler.pointers import (
     copy_bytes,
     fill_bytes,
     float64_bits,
+    load_bfloat16,
+    load_float16,
     load_float32,
     load_float64,
     load_int8,
@@ -58,7 +60,7 @@ STATUS_WORDS = 8
 
 MOST_NESTED = pointers.STACK_WORDS
 
-FLOAT32, FLOAT64, INT64, INT32, INT8 = range(5)
+FLOAT32, FLOAT64, INT64, INT32, INT8, FLOAT16, BFLOAT16 = range(7)
 """Codes of the scalars that RECORD reads."""
 
 
@@ -123,6 +125,10 @@ def _scalar(address: int, kind: int) -> float:
         return np.float64(load_int64(address, 0))
     if kind == INT32:
         return np.float64(load_int32(address, 0))
+    if kind == FLOAT16:
+        return np.float64(load_float16(address, 0))
+    if kind == BFLOAT16:
+        return np.float64(load_bfloat16(address, 0))
     return np.float64(load_int8(address, 0))
 
 

@@ -3,7 +3,8 @@
 The body of a LoopKernel is walked once, in the order in which it runs: every value is
 made once, before its use and in a loop that is still open; dtypes agree; every access
 lies within its buffer, by interval arithmetic over the open axes; no two chunks write
-the same element; what is updated in place is read where it is written. Sizes that are
+the same element; what is updated in place is read where it is written; nothing is added
+up or multiplied in 16 bits, which would round at every step. Sizes that are
 not known are given large distinct values, so a symbolic access is tried rather than
 proven.
 """
@@ -20,6 +21,7 @@ from staticgrad.compiler.kernels import (
     Access,
     Accumulate,
     CheckIndex,
+    Combine,
     Compute,
     FinishKernel,
     GemmKernel,
@@ -37,7 +39,7 @@ from staticgrad.compiler.kernels import (
 from staticgrad.compiler.schedule import Buffer
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.size import Dim, evaluate
-from staticgrad.ir.types import INT64, DType, is_float
+from staticgrad.ir.types import INT64, DType, is_float, is_half
 
 Values = Mapping[str, int]
 
@@ -83,6 +85,7 @@ def _check_gemm(kernel: GemmKernel, buffers: Sequence[Buffer], values: Values) -
         _fail(kernel, f"mode of C is {c.mode} with beta {kernel.beta}")
     if not a.dtype == b.dtype == c.dtype or not is_float(c.dtype):
         _fail(kernel, f"needs one float dtype, got {a.dtype}, {b.dtype}, {c.dtype}")
+    _check_precision(kernel, "add", c.dtype)
     m, n, k, batch = (
         evaluate(d, values) for d in (kernel.m, kernel.n, kernel.k, kernel.batch)
     )
@@ -114,6 +117,7 @@ def _check_finish(kernel: FinishKernel, buffers: Sequence[Buffer]) -> None:
         _fail(kernel, f"reads buffer {slots.buffer}, which has no slots")
     if not slots.dtype == out.dtype == kernel.dtype:
         _fail(kernel, f"combines {kernel.dtype}, got {slots.dtype} and {out.dtype}")
+    _check_precision(kernel, kernel.combine, kernel.dtype)
     extents = (
         kernel.extent,
         buffers[slots.buffer].elements,
@@ -121,6 +125,11 @@ def _check_finish(kernel: FinishKernel, buffers: Sequence[Buffer]) -> None:
     )
     if len(set(extents)) != 1:
         _fail(kernel, "extent, slot and result differ: {}, {}, {}".format(*extents))
+
+
+def _check_precision(kernel: Kernel, combine: Combine, dtype: DType) -> None:
+    if is_half(dtype) and combine in ("add", "multiply"):
+        _fail(kernel, f"accumulates in {dtype}: widen it to float32")
 
 
 @lru_cache(maxsize=4096)
@@ -255,7 +264,7 @@ class _Walk:
         for name in template_fields(compute.template):
             number = int(name) if name.isdecimal() else -1
             if number >= len(compute.args) or (
-                number < 0 and name not in names | {"T"}
+                number < 0 and name not in names | {"T", "S"}
             ):
                 self.fail(f"template {compute.template!r} lacks {name}")
         if compute.site >= len(self.kernel.sites):
@@ -274,6 +283,7 @@ class _Walk:
     def _accumulate(self, accumulate: Accumulate) -> None:
         if accumulate.register not in self.registers:
             self.fail(f"value {accumulate.register} is accumulated, but no register")
+        _check_precision(self.kernel, accumulate.combine, accumulate.dtype)
         self._use(accumulate.register, accumulate.dtype)
         self._use(accumulate.value, accumulate.dtype)
 

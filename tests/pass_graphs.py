@@ -95,11 +95,16 @@ def higher(x: Tensor) -> Tensor:
     return sg.grad(sg.sum(first * first), x)
 
 
+def halves(x: Tensor) -> tuple[Tensor, ...]:
+    y = x.astype("float16")
+    return sg.sum(y * y), sg.cumsum(y, axis=0), sg.max(y, axis=1), y.T @ y
+
+
 def nothing(x: Tensor) -> Tensor:
     return x
 
 
 GRAPHS: list[Build] = [
     softmax, perceptron, classifier, dropout, duplicates, moves, numbers, integers,
-    updates, gathers, specials, higher, nothing,
+    updates, gathers, specials, higher, halves, nothing,
 ]  # fmt: skip

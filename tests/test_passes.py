@@ -19,6 +19,7 @@ from staticgrad.compiler.passes.fold_constants import fold_constants
 from staticgrad.compiler.passes.resolve_mode import resolve_mode
 from staticgrad.compiler.passes.simplify import merges, simplify
 from staticgrad.compiler.passes.stabilise import stabilise
+from staticgrad.compiler.passes.widen import widen
 from staticgrad.compiler.pipeline import optimise
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Input, Tensor
@@ -268,6 +269,30 @@ def test_fold_constants() -> None:
     ]  # fmt: skip
     for build, expected in cases:
         assert expression(fold_constants(graph_of(build))) == expected
+
+
+WIDEN: list[tuple[str, Build, str]] = [
+    # what accumulates does so in float32
+    ("float16", lambda x: named("reduce_sum", x, axes=(0,)),
+     "cast(reduce_sum(cast(x, dtype=float32), axes=(0,)), dtype=float16)"),
+    ("bfloat16", lambda x, m: named("matmul", x, m),
+     "cast(matmul(cast(x, dtype=float32), cast(m, dtype=float32)), dtype=bfloat16)"),
+    # maxima, moves and elementwise operations stay, and so does float32
+    ("float16", lambda x: named("reduce_max", x, axes=(1,)),
+     "reduce_max(x, axes=(1,))"),
+    ("float16", lambda x: named("exp", x), "exp(x)"),
+    ("float32", lambda x: named("reduce_sum", x, axes=(0,)),
+     "reduce_sum(x, axes=(0,))"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "build", "expected"), WIDEN)
+def test_widen(dtype: str, build: Build, expected: str) -> None:
+    graph = graph_of(build, dtype)
+    after = widen(graph)
+    verify_graph(after)
+    assert expression(after) == expected
+    assert widen(after) is after
 
 
 def test_large_constants_are_not_folded() -> None:

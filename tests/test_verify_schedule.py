@@ -28,6 +28,7 @@ from staticgrad.ir.size import Size
 
 F64 = np.dtype(np.float64)
 I64 = np.dtype(np.int64)
+F16 = np.dtype(np.float16)
 X, W, A, SLOTS, TOTAL, OUT = range(6)
 ADD, SUM, FINISH, WRITE, UPDATE = range(5)
 
@@ -265,6 +266,7 @@ def at(operand, *strides, offset=0, dynamic=None):
 LOAD = Load(0, at(0), F32)
 STORE = Store(at(2), 0)
 COPY = Loop(0, (LOAD, STORE))
+COPY_LATER = Loop(0, (Load(9, at(0), F32), Store(at(2), 9)))
 
 
 def test_valid_bodies_pass():
@@ -427,6 +429,61 @@ def test_matrix_products():
     assert_noticed(product(batch=2, batch_strides=(0, 0, 8)), "operand 2 spans 0..15")
     assert_noticed(product(beta=1.0), "mode of C is write with beta 1.0")
     verify_schedule(product(batch=0, batch_strides=(6, 12, 8)))
+
+
+def test_nothing_accumulates_in_16_bits():
+    with_half = product()
+    buffers = tuple(replace(b, dtype=F16) for b in with_half.buffers)
+    kernel = with_half.kernels[0]
+    kernel = replace(
+        kernel, operands=tuple(replace(o, dtype=F16) for o in kernel.operands)
+    )
+    schedule = replace(with_half, buffers=buffers, kernels=(kernel,))
+    assert_noticed(schedule, "accumulates in float16: widen it")
+    for combine, bad in (("add", True), ("multiply", True), ("maximum", False)):
+        load = Load(1, at(0), F32)
+        cast = Compute(2, "{S}({0})", (1,), F16)
+        step = Accumulate(0, combine, 2, F16)
+        body = (Initial(0, combine, F16), Loop(0, (load, cast, step)), COPY_LATER)
+        if bad:
+            assert_noticed(kernel_of(body), "accumulates in float16: widen it")
+        else:
+            verify_schedule(kernel_of(body))
+    slots = with_finish(F16)
+    assert_noticed(slots, "accumulates in float16: widen it")
+
+
+def with_finish(dtype):
+    """The example with a sum whose slots have `dtype`."""
+    numbers = (SLOTS, TOTAL)
+    buffers = tuple(
+        replace(b, dtype=dtype) if b.number in numbers else b for b in GOOD.buffers
+    )
+    kernels = list(GOOD.kernels)
+    for position in (SUM, FINISH):
+        operands = tuple(
+            replace(o, dtype=dtype) if o.buffer in numbers else o
+            for o in kernels[position].operands
+        )
+        kernels[position] = replace(kernels[position], operands=operands)
+    kernels[FINISH] = replace(kernels[FINISH], dtype=dtype)
+    kernels[SUM] = replace(kernels[SUM], body=_as(kernels[SUM].body, dtype))
+    return replace(GOOD, buffers=buffers, kernels=tuple(kernels))
+
+
+def _as(body, dtype):
+    """Statements that make a value of `dtype` of everything, as a maximum."""
+    result = []
+    for s in body:
+        if isinstance(s, Loop):
+            s = Loop(s.axis, _as(s.body, dtype))
+        elif isinstance(s, Initial | Accumulate):
+            s = replace(s, dtype=dtype, combine="maximum")
+        result.append(s)
+        if isinstance(s, Load):
+            result[-1] = replace(s, result=s.result + 1000)
+            result.append(Compute(s.result, "{S}({0})", (s.result + 1000,), dtype))
+    return tuple(result)
 
 
 def test_matrix_product_into_its_own_input():

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.errors import CompilerBug, IndexOutOfRange, ShapeError
+from staticgrad.ir.compute import compute as compute_node
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
 from staticgrad.ir.op import IndexCheck, Mode
@@ -124,8 +125,7 @@ def _apply(
         return (check_index(node, arrays[0], attrs["extent"], attrs["wrap"]),)
     if node.graphs:
         attrs["graphs"] = tuple(_function(inner, mode) for inner in node.graphs)
-    result = node.op.numpy(*arrays, **attrs)
-    return (result,) if node.op.outputs == 1 else tuple(result)
+    return compute_node(node.op, arrays, attrs, node.types)
 
 
 def _function(graph: Graph, mode: ModeName) -> Callable[..., list[Array]]:

@@ -16,6 +16,7 @@ from numba.extending import intrinsic
 from staticgrad.compiler.codegen import philox
 from staticgrad.compiler.codegen.division import DIVISION
 from staticgrad.compiler.codegen.emitter import Emitter, Value
+from staticgrad.compiler.codegen.halves import rounding
 from staticgrad.compiler.codegen.mathlib import functions
 from staticgrad.compiler.codegen.mathlib_trigonometry import distance_bits
 from staticgrad.compiler.codegen.numbers import (
@@ -35,18 +36,27 @@ from staticgrad.compiler.codegen.pointers import (
 )
 from staticgrad.compiler.codegen.ranks import from_rank, rank_high, rank_low
 from staticgrad.compiler.codegen.status import check_index
-from staticgrad.ir.types import SUPPORTED, DType
+from staticgrad.ir.types import HALF, SUPPORTED, DType, computed
 
 _BINARY = frozenset(("power", "atan2", "hypot", "zeta"))
 
 
 def numba_type(dtype: DType) -> Any:
-    """Numba's type of a NumPy dtype."""
-    return types.boolean if dtype == np.bool_ else getattr(types, dtype.name)
+    """Numba's type of the values of a NumPy dtype in registers."""
+    return getattr(types, type_name(dtype))
 
 
 def type_name(dtype: DType) -> str:
-    """The name of a dtype in kernel source, which is its constructor too."""
+    """What values of a dtype are in kernels, which is their constructor too.
+
+    >>> type_name(np.dtype("int8")), type_name(np.dtype("float16"))
+    ('int8', 'float32')
+    """
+    return stored_name(computed(dtype))
+
+
+def stored_name(dtype: DType) -> str:
+    """What elements of a dtype are in memory; also what rounds to one of them."""
     return "boolean" if dtype == np.bool_ else str(dtype.name)
 
 
@@ -106,7 +116,9 @@ def _elementary() -> dict[str, Any]:
 @cache
 def namespace() -> dict[str, Any]:
     """Every name of the kernel language."""
-    constructors = {type_name(d): constructor(numba_type(d)) for d in SUPPORTED}
+    computed_ones = SUPPORTED - HALF
+    constructors = {type_name(d): constructor(numba_type(d)) for d in computed_ones}
+    constructors |= {stored_name(d): rounding(stored_name(d)) for d in HALF}
     memory = {
         "load": load,
         "operand": operand,

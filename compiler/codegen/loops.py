@@ -24,7 +24,7 @@ from staticgrad.compiler.codegen.far import (
     guarded_arguments,
     uses_guarded,
 )
-from staticgrad.compiler.codegen.language import type_name
+from staticgrad.compiler.codegen.language import stored_name, type_name
 from staticgrad.compiler.codegen.magnitudes import arguments_at_most, magnitudes
 from staticgrad.compiler.codegen.mathlib_trigonometry import FAR_F32, FAR_F64
 from staticgrad.compiler.codegen.pieces import BLOCK, Piece, Pieces, in_pieces
@@ -142,7 +142,7 @@ class _Kernel:
         for number, operand in enumerate(self.kernel.operands):
             own = operand.mode != "read"
             scope += own
-            kind = f'"{type_name(operand.dtype)}"'
+            kind = f'"{stored_name(operand.dtype)}"'
             arguments = f"operands, {number}, {kind}, {scope if own else 0}, {scopes}"
             self.writer.line(f"p{number} = operand({arguments})", comment=operand.mode)
             if operand.per_chunk:
@@ -165,7 +165,7 @@ class _Kernel:
         offset, sizes = 0, ""
         for number, area in enumerate(self.kernel.scratch):
             place = f"{offset}{sizes}"
-            kind = f'"{type_name(area.dtype)}"'
+            kind = f'"{stored_name(area.dtype)}"'
             arguments = f"context, {place}, {kind}, {first + number}, {scopes}"
             self.writer.line(f"s{number} = scratch({arguments})")
             if isinstance(area.extent, int):

@@ -13,12 +13,15 @@ from collections.abc import Mapping, Sequence
 
 from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.kernels import Compute, Load, Number, Statement
+from staticgrad.ir.types import kind_of
 
 _AT_MOST_ONE = frozenset(
     "sin cos sin_any cos_any tanh erf sigmoid sign uniform32 uniform64 isnan isinf "
     "isfinite".split()
 )
-_KEEPS = frozenset("negative absolute floor ceil rint float32 float64".split())
+_KEEPS = frozenset(
+    "negative absolute floor ceil rint float32 float64 float16 bfloat16".split()
+)
 _LARGEST = frozenset(("maximum", "minimum"))
 
 
@@ -29,7 +32,9 @@ def magnitudes(body: Sequence[Statement]) -> dict[int, float]:
         if isinstance(statement, Number):
             found[statement.result] = abs(float(statement.value))
         elif isinstance(statement, Load):
-            found[statement.result] = 1.0 if statement.dtype.kind == "b" else math.inf
+            found[statement.result] = (
+                1.0 if kind_of(statement.dtype) == "b" else math.inf
+            )
         elif isinstance(statement, Compute):
             found[statement.result] = _of_compute(statement, found)
     return found
@@ -51,8 +56,8 @@ def arguments_at_most(
 
 
 def _of_compute(statement: Compute, found: Mapping[int, float]) -> float:
-    if statement.dtype.kind != "f":
-        return 1.0 if statement.dtype.kind == "b" else math.inf
+    if kind_of(statement.dtype) != "f":
+        return 1.0 if kind_of(statement.dtype) == "b" else math.inf
     tree, names = _parsed(statement, found)
     return _bound(tree, names)
 
@@ -62,7 +67,8 @@ def _parsed(
 ) -> tuple[ast.expr, dict[str, float]]:
     arguments = [f"a{place}" for place in range(len(statement.args))]
     attrs = {name: "unknown" for name, _ in statement.attrs}
-    text = statement.template.format(*arguments, T=statement.dtype.name, **attrs)
+    name = statement.dtype.name
+    text = statement.template.format(*arguments, T=name, S=name, **attrs)
     bounds = [found.get(number, math.inf) for number in statement.args]
     names = dict(zip(arguments, bounds, strict=True))
     return ast.parse(text, mode="eval").body, names

@@ -1,5 +1,7 @@
 """Raw pointers in kernels: typed addresses, loads and stores.
 
+Elements of float16 and bfloat16 are float32 in registers: see halves.py.
+
 A pointer is an int64 whose Numba type knows the element type and the *scope*: which
 memory it points into. Scope 0 is all that a kernel only reads; every operand that it
 writes, and every scratch area, has a scope of its own. Loads and stores tell LLVM
@@ -19,18 +21,26 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, register_model
 
+from staticgrad.compiler.codegen.halves import NARROW, WIDEN
+
 _LONG = ir.IntType(64)
+_SHORT = ir.IntType(16)
 _BYTE = ir.IntType(8)
 
 
 class Pointer(types.Type):
-    """Numba's type of an address of elements."""
+    """Numba's type of an address of elements.
 
-    def __init__(self, dtype: Any, scope: int, scopes: int) -> None:
-        self.dtype = dtype
+    `dtype` is what they are in registers; `stored` is the name of what they are in
+    memory.
+    """
+
+    def __init__(self, stored: str, scope: int, scopes: int) -> None:
+        self.dtype = types.float32 if stored in WIDEN else getattr(types, stored)
+        self.stored = stored
         self.scope = scope
         self.scopes = scopes
-        super().__init__(name=f"Pointer({dtype}, {scope} of {scopes})")
+        super().__init__(name=f"Pointer({stored}, {scope} of {scopes})")
 
 
 @register_model(Pointer)
@@ -39,8 +49,11 @@ class _PointerModel(models.PrimitiveModel):
         super().__init__(manager, kind, _LONG)
 
 
-def memory_type(dtype: Any) -> Any:
+def memory_type(pointer: Pointer) -> Any:
     """The LLVM type of an element in memory: a bool is one byte."""
+    dtype = pointer.dtype
+    if pointer.stored in WIDEN:
+        return _SHORT
     if dtype == types.boolean:
         return _BYTE
     if isinstance(dtype, types.Integer):
@@ -49,8 +62,7 @@ def memory_type(dtype: Any) -> Any:
 
 
 def _pointer(dtype: Any, scope: Any, scopes: Any) -> Pointer:
-    kind = getattr(types, dtype.literal_value)
-    return Pointer(kind, scope.literal_value, scopes.literal_value)
+    return Pointer(dtype.literal_value, scope.literal_value, scopes.literal_value)
 
 
 def _word(b: Any, table: Any, position: Any) -> Any:
@@ -116,7 +128,7 @@ def shifted(typing: Any, pointer: Any, count: Any) -> Any:
     """``shifted(p, n)``: the pointer n elements further."""
 
     def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Any:
-        size = _byte_count(pointer.dtype)
+        size = _byte_count(pointer)
         return b.add(args[0], b.mul(args[1], ir.Constant(_LONG, size)))
 
     return pointer(pointer, types.intp), generate
@@ -131,7 +143,8 @@ def load(typing: Any, pointer: Any, index: Any) -> Any:
         _tag(b.module, value, pointer)
         if pointer.dtype == types.boolean:
             return b.icmp_unsigned("!=", value, ir.Constant(_BYTE, 0))
-        return value
+        widen = WIDEN.get(pointer.stored)
+        return value if widen is None else widen(b, value)
 
     return pointer.dtype(pointer, types.intp), generate
 
@@ -144,18 +157,23 @@ def store(typing: Any, pointer: Any, index: Any, value: Any) -> Any:
         value = args[2]
         if pointer.dtype == types.boolean:
             value = b.zext(value, _BYTE)
+        if pointer.stored in NARROW:
+            value = NARROW[pointer.stored](b, value)
         _tag(b.module, b.store(value, _place(b, pointer, *args[:2])), pointer)
         return context.get_dummy_value()
 
     return types.void(pointer, types.intp, pointer.dtype), generate
 
 
-def _byte_count(dtype: Any) -> int:
+def _byte_count(pointer: Pointer) -> int:
+    if pointer.stored in WIDEN:
+        return 2
+    dtype = pointer.dtype
     return 1 if dtype == types.boolean else int(dtype.bitwidth) // 8
 
 
 def _place(b: Any, pointer: Pointer, address: Any, index: Any) -> Any:
-    base = b.inttoptr(address, memory_type(pointer.dtype).as_pointer())
+    base = b.inttoptr(address, memory_type(pointer).as_pointer())
     return b.gep(base, [index], inbounds=True)
 
 

@@ -20,6 +20,13 @@ define double @f(double %x, double %y, double %z) {
 }
 """
 
+_WIDENED = """
+define float @f(half %x) {
+  %r = fpext half %x to float
+  ret float %r
+}
+"""
+
 _SUM = """
 define <16 x float> @f(<16 x float> %x, <16 x float> %y) {
   %r = fadd <16 x float> %x, %y
@@ -32,6 +39,12 @@ define <16 x float> @f(<16 x float> %x, <16 x float> %y) {
 def has_fma() -> bool:
     """True if x * y + z in one rounding is an instruction, not a call of libm."""
     return "fmadd" in _assembly(_FMA, target())
+
+
+@cache
+def has_half() -> bool:
+    """True if float16 is converted by instructions, not by calls of a library."""
+    return "__extendhfsf2" not in _assembly(_WIDENED, target())
 
 
 @cache

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.compiler.codegen.language import type_name
+from staticgrad.compiler.codegen.language import stored_name, type_name
 from staticgrad.compiler.kernels import (
     Access,
     Accumulate,
@@ -30,7 +30,7 @@ from staticgrad.compiler.kernels import (
 )
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.size import Dim
-from staticgrad.ir.types import DType
+from staticgrad.ir.types import DType, is_half, kind_of
 
 _ACCUMULATE: dict[Combine, str] = {
     "add": "accumulate_add",
@@ -105,7 +105,7 @@ class Names:
 
 def is_ranked(combine: Combine, dtype: DType) -> bool:
     """Whether a register holds ranks of floats instead of floats; see ranks.py."""
-    return combine in _RANK and dtype.kind == "f"
+    return combine in _RANK and kind_of(dtype) == "f"
 
 
 def statement_text(statement: Statement, names: Names) -> str:
@@ -140,10 +140,10 @@ def statement_text(statement: Statement, names: Names) -> str:
 
 def compute_text(statement: Compute, names: Names) -> str:
     """The expression of a Compute, converted to its dtype where that may be needed."""
-    kind = type_name(statement.dtype)
+    kind, stored = type_name(statement.dtype), stored_name(statement.dtype)
     arguments = [names.value(number) for number in statement.args]
     attrs = {name: _attr_text(value, names) for name, value in statement.attrs}
-    text = statement.template.format(*arguments, T=kind, **attrs)
+    text = statement.template.format(*arguments, T=kind, S=stored, **attrs)
     dtypes = [names.dtype(number) for number in statement.args]
     if _keeps_type(statement.template, statement.dtype, dtypes):
         return text
@@ -186,12 +186,16 @@ def literal(value: Any, dtype: DType) -> str:
 
     >>> literal(0.1, np.dtype("float32")), literal(-np.inf, np.dtype("float64"))
     ('float32(0.1)', 'float64(-inf)')
+    >>> literal(0.1, np.dtype("float16"))
+    'float32(0.0999755859375)'
     """
     kind = type_name(dtype)
-    if dtype.kind == "b":
+    if kind_of(dtype) == "b":
         return f"{kind}({bool(value)})"
-    if dtype.kind != "f":
+    if kind_of(dtype) != "f":
         return f"{kind}({int(value)})"
+    if is_half(dtype):
+        return f"{kind}({float(dtype.type(value))!r})"
     short = str(dtype.type(value))
     exact = dtype.type(float(short)) == dtype.type(value)
     return f"{kind}({short if exact or value != value else repr(float(value))})"
@@ -204,9 +208,9 @@ def identity(combine: Combine, dtype: DType) -> float | int | bool:
     if combine in ("and", "or"):
         return combine == "and"
     sign = -1 if combine == "maximum" else 1
-    if dtype.kind == "f":
+    if kind_of(dtype) == "f":
         return sign * float("inf")
-    if dtype.kind == "b":
+    if kind_of(dtype) == "b":
         return sign > 0
     limits = np.iinfo(dtype)
     return int(limits.min if sign < 0 else limits.max)
@@ -232,9 +236,9 @@ def _attr_text(value: Any, names: Names) -> str:
 
 def _keeps_type(template: str, dtype: DType, dtypes: Sequence[DType]) -> bool:
     """True if the expression is sure to have its arguments' type, and that is dtype."""
-    if dtype.kind not in "fb" or any(other != dtype for other in dtypes):
+    if kind_of(dtype) not in "fb" or any(other != dtype for other in dtypes):
         return False
-    if dtype.kind == "b" and _ARITHMETIC.search(template):
+    if kind_of(dtype) == "b" and _ARITHMETIC.search(template):
         return False
     return _TYPED.sub("", template) == ""
 

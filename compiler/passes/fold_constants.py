@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from staticgrad.compiler.passes.match import by_rule
+from staticgrad.ir.compute import compute
 from staticgrad.ir.graph import Graph, rewrite
 from staticgrad.ir.node import Constant, Node, Tensor, static_shape
 from staticgrad.ir.op import (
@@ -48,8 +49,8 @@ def _fold(node: Node) -> Tensor | None:
         return None
     values = [t.node.attrs["value"] for t in node.inputs]
     with np.errstate(all="ignore"):
-        result = np.asarray(node.op.numpy(*values, **node.attrs))
-    return frozen(result, node.types[0].weak)
+        (result,) = compute(node.op, values, node.attrs, node.types)
+    return frozen(np.asarray(result), node.types[0].weak)
 
 
 def _is_empty(node: Node) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from staticgrad.ir.graph import Rule
 from staticgrad.ir.node import Constant, Node, Tensor
 from staticgrad.ir.op import View
-from staticgrad.ir.types import DType
+from staticgrad.ir.types import DType, kind_of
 from staticgrad.ops.leaves import frozen
 from staticgrad.ops.shape import broadcasted
 
@@ -55,7 +55,7 @@ def is_number(x: Tensor, value: float) -> bool:
     found = uniform(x)
     if found is None or found != value:
         return False
-    return found.dtype.kind != "f" or bool(np.signbit(found) == np.signbit(value))
+    return kind_of(found.dtype) != "f" or bool(np.signbit(found) == np.signbit(value))
 
 
 def by_table(rules: Mapping[str, NodeRule]) -> Rule:

@@ -25,7 +25,7 @@ from staticgrad.compiler.passes.match import (
 from staticgrad.ir.graph import Graph, rewrite
 from staticgrad.ir.node import Node, Tensor, static_shape
 from staticgrad.ir.size import Dim, product
-from staticgrad.ir.types import DType
+from staticgrad.ir.types import DType, kind_of, smallest_normal
 from staticgrad.ops.casting import cast
 from staticgrad.ops.named import named
 from staticgrad.ops.shape import reshaped
@@ -39,7 +39,7 @@ def simplify(graph: Graph) -> Graph:
 def _add(node: Node) -> Tensor | None:
     x, y = node.inputs
     for a, b in ((x, y), (y, x)):
-        if is_number(b, -0.0 if b.dtype.kind == "f" else 0):
+        if is_number(b, -0.0 if kind_of(b.dtype) == "f" else 0):
             return a
         if is_op(b, "negative"):
             return named("subtract", a, b.inputs[0])  # a + (-b) = a - b
@@ -52,7 +52,7 @@ def _subtract(node: Node) -> Tensor | None:
         return x
     if is_op(y, "negative"):
         return named("add", x, y.inputs[0])
-    if x.dtype.kind in "iu" and is_number(x, 0):
+    if kind_of(x.dtype) in "iu" and is_number(x, 0):
         return named("negative", y)
     return None
 
@@ -75,9 +75,9 @@ def _multiply_by(x: Tensor, c: Tensor) -> Tensor | None:
         return None
     if value == 1:
         return x
-    if value == -1 and x.dtype.kind in "if":
+    if value == -1 and kind_of(x.dtype) in "if":
         return named("negative", x)
-    if value == 0 and x.dtype.kind in "biu":
+    if value == 0 and kind_of(x.dtype) in "biu":
         return number(0, x.dtype)
     if is_op(x, "negative"):
         return named("multiply", x.inputs[0], number(-value, x.dtype))
@@ -100,7 +100,7 @@ def merges(inner: Any, outer: Any) -> bool:
     Integers always; floats where the first product is exact unless it overflows, in
     which case so does the second: `inner` a power of two >= 1 and |outer| >= 1.
     """
-    if inner.dtype.kind in "biu":
+    if kind_of(inner.dtype) in "biu":
         return True
     grows = bool(abs(inner) >= 1 and abs(outer) >= 1)
     finite = bool(np.isfinite(_times(inner, outer)))
@@ -119,7 +119,7 @@ def _is_power_of_two(value: Any) -> bool:
 def _divide(node: Node) -> Tensor | None:
     x, y = node.inputs
     value = uniform(y)
-    if value is not None and value.dtype.kind == "f" and _has_exact_inverse(value):
+    if value is not None and kind_of(value.dtype) == "f" and _has_exact_inverse(value):
         return named("multiply", x, number(1 / value, y.dtype))
     if is_op(x, "negative") and is_op(y, "negative"):
         return named("divide", x.inputs[0], y.inputs[0])
@@ -137,7 +137,7 @@ def _guarded(node: Node) -> Tensor | None:
 def _has_exact_inverse(value: Any) -> bool:
     if not _is_power_of_two(value):
         return False
-    tiny = np.finfo(value.dtype).tiny
+    tiny = smallest_normal(value.dtype)
     return bool(abs(value) >= tiny and abs(value) <= 1 / tiny)
 
 
@@ -157,7 +157,7 @@ def _power(node: Node) -> Tensor | None:
         return x
     if exponent == 2:
         return named("multiply", x, x)
-    if x.dtype.kind != "f":
+    if kind_of(x.dtype) != "f":
         return None
     if exponent == 3:
         return named("multiply", named("multiply", x, x), x)
@@ -180,7 +180,7 @@ def _cast(node: Node) -> Tensor | None:
 def _holds(wide: DType, narrow: DType) -> bool:
     """Whether every value of `narrow` is one of `wide`."""
     return np.can_cast(narrow, wide, "safe") and not (
-        wide.kind == "f" and narrow.kind in "iu" and narrow.itemsize == 8
+        kind_of(wide) == "f" and kind_of(narrow) in "iu" and narrow.itemsize == 8
     )
 
 
@@ -267,7 +267,7 @@ def _sum_uniform(value: Any, count: Dim) -> Tensor | None:
     """``count * value``, which rounds once; not for inf, of which no times is 0."""
     if not np.isfinite(value):
         return None
-    if isinstance(count, int) and value.dtype.kind == "f":
+    if isinstance(count, int) and kind_of(value.dtype) == "f":
         with np.errstate(all="ignore"):
             return number(count * np.float64(value), value.dtype)
     times = cast(named("extent", size=count), value.dtype)

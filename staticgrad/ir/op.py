@@ -47,8 +47,10 @@ class Elementwise:
 
     `template` is an expression of the kernel language (compiler/codegen) over ``{0}``,
     ``{1}``..., the attributes by name, and ``{T}``, the constructor of the result's
-    dtype (``{T}(1)`` is one). Inputs of one node have one dtype, unless the op says
-    otherwise. `cost` is in additions; above 8 a value is stored rather than recomputed.
+    dtype (``{T}(1)`` is one). For float16 and bfloat16, which are float32 in registers,
+    ``{T}`` is float32 and ``{S}`` rounds to what is stored. Inputs of one node have one
+    dtype, unless the op says otherwise. `cost` is in additions; above 8 a value is
+    stored rather than recomputed.
     """
 
     template: str

@@ -2,6 +2,10 @@
 
 A *weak* type is that of a Python number: it takes the dtype of what it meets, as long
 as the kind (bool < int < float) allows it.
+
+float16 and bfloat16 are storage: 16 bits in memory, computed with in float32 and
+rounded once when stored. NumPy has no bfloat16; it is that of the package ml_dtypes,
+whose kind letter is "V", so kinds are asked for with ``kind_of``.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -23,10 +28,15 @@ BOOL = np.dtype(np.bool_)
 INT32 = np.dtype(np.int32)
 INT64 = np.dtype(np.int64)
 UINT32 = np.dtype(np.uint32)
+FLOAT16 = np.dtype(np.float16)
+BFLOAT16: DType = np.dtype(ml_dtypes.bfloat16)
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
 
-SUPPORTED = frozenset(
+HALF = frozenset((FLOAT16, BFLOAT16))
+"""Dtypes that are storage only: their values are computed with in float32."""
+
+SUPPORTED = HALF | frozenset(
     np.dtype(name)
     for name in (
         "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64".split()
@@ -63,18 +73,85 @@ def as_dtype(dtype: npt.DTypeLike) -> DType:
     return found
 
 
+def kind_of(dtype: DType) -> str:
+    """NumPy's letter of the kind, "f" for bfloat16 too (which says "V" of itself).
+
+    >>> kind_of(BFLOAT16), kind_of(INT32)
+    ('f', 'i')
+    """
+    kind = dtype.kind
+    return "f" if kind == "V" else kind
+
+
 def is_float(dtype: DType) -> bool:
-    """True for the floating-point dtypes."""
-    return dtype.kind == "f"
+    """True for the floating-point dtypes, the 16-bit ones among them."""
+    return dtype.kind in "fV"
+
+
+def is_half(dtype: DType) -> bool:
+    """True for float16 and bfloat16, which are stored only."""
+    return dtype.itemsize == 2 and dtype.kind in "fV"
+
+
+def computed(dtype: DType) -> DType:
+    """The dtype in which values of `dtype` are computed: float32 for the 16-bit ones.
+
+    >>> print(computed(BFLOAT16), computed(FLOAT64))
+    float32 float64
+    """
+    return FLOAT32 if is_half(dtype) else dtype
+
+
+def largest(dtype: DType) -> float:
+    """The largest finite number of a floating-point dtype.
+
+    >>> largest(FLOAT16)
+    65504.0
+    """
+    return float(_limits(dtype).max)
+
+
+def smallest_normal(dtype: DType) -> float:
+    """The smallest positive number of a floating-point dtype that has all digits.
+
+    >>> smallest_normal(FLOAT16) == 2**-14
+    True
+    """
+    return float(_limits(dtype).smallest_normal)
+
+
+def digits(dtype: DType) -> int:
+    """The binary digits of a floating-point dtype, the first one included.
+
+    >>> digits(FLOAT16), digits(BFLOAT16), digits(FLOAT32)
+    (11, 8, 24)
+    """
+    return 1 + int(_limits(dtype).nmant)
+
+
+def _limits(dtype: DType) -> Any:
+    return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
 
 
 def promote(types: Sequence[TensorType]) -> tuple[DType, bool]:
-    """NumPy's result dtype of `types` (NEP 50), and whether it is weak."""
+    """NumPy's result dtype of `types` (NEP 50), and whether it is weak.
+
+    bfloat16 promotes with other dtypes as float16 does: to itself with 8-bit integers,
+    to float32 with 16-bit ones, to float64 with wider ones; with float16 to float32.
+    """
     if all(t.weak for t in types):
-        return np.result_type(*(t.dtype for t in types)), True
+        return _common([t.dtype for t in types]), True
     weak = {"b": False, "i": 0, "u": 0, "f": 0.0}
-    parts = [weak[t.dtype.kind] if t.weak else t.dtype for t in types]
-    return np.result_type(*parts), False
+    parts = [weak[kind_of(t.dtype)] if t.weak else t.dtype for t in types]
+    return _common(parts), False
+
+
+def _common(parts: Sequence[Any]) -> DType:
+    if not any(part is BFLOAT16 or part == BFLOAT16 for part in parts):
+        return np.result_type(*parts)
+    wide = FLOAT32 if any(part == FLOAT16 for part in parts) else FLOAT16
+    found = np.result_type(wide, *(FLOAT16 if p == BFLOAT16 else p for p in parts))
+    return BFLOAT16 if found == FLOAT16 else found
 
 
 def broadcast_shapes(shapes: Sequence[Shape]) -> Shape:

@@ -14,12 +14,14 @@ from staticgrad import ops
 from staticgrad.errors import DTypeError, GraphError, ShapeError
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.source import at, here
-from staticgrad.ir.types import INT32, INT64, is_float
+from staticgrad.ir.types import INT32, INT64, is_float, kind_of
 from staticgrad.ops.index import checked, position
+from staticgrad.ops.promote import widened
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
 
 
+@widened
 def cross_entropy(
     logits: Tensor, labels: Tensor, reduction: Reduction = "mean"
 ) -> Tensor:
@@ -38,6 +40,7 @@ def cross_entropy(
     return _reduced("cross_entropy", loss, reduction)
 
 
+@widened
 def nll_loss(
     log_probabilities: Tensor, labels: Tensor, reduction: Reduction = "mean"
 ) -> Tensor:
@@ -48,6 +51,7 @@ def nll_loss(
     return _reduced("nll_loss", loss, reduction)
 
 
+@widened
 def mse_loss(x: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
     """``(x - target)^2``; the shapes are equal (a broadcast here is a mistake)."""
     _require_float("mse_loss", x)
@@ -56,6 +60,7 @@ def mse_loss(x: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor
     return _reduced("mse_loss", difference * difference, reduction)
 
 
+@widened
 def binary_cross_entropy_with_logits(
     logits: Tensor, target: Tensor, reduction: Reduction = "mean"
 ) -> Tensor:
@@ -73,7 +78,7 @@ def binary_cross_entropy_with_logits(
 
 def _picked(name: str, x: Tensor, labels: Tensor, axis: int) -> Tensor:
     """``x[label]`` along `axis`, by comparison of label and position."""
-    if labels.dtype.kind not in "iu":
+    if kind_of(labels.dtype) not in "iu":
         raise DTypeError(
             f"{name} requires integer labels, got {labels.type}; "
             f"cast them with .astype('int64'){at(here())}"

@@ -17,7 +17,7 @@ from staticgrad.errors import GraphError
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.source import at, here
-from staticgrad.ir.types import is_float
+from staticgrad.ir.types import is_float, largest
 from staticgrad.ops.choice import WHERE, where
 from staticgrad.ops.compare import (
     GREATER_EQUAL,
@@ -27,7 +27,7 @@ from staticgrad.ops.compare import (
 )
 from staticgrad.ops.examples import SPECIAL, unary
 from staticgrad.ops.functions import elementary, exp, expm1, log1p, sigmoid, tanh
-from staticgrad.ops.promote import ArrayLike, as_tensor, floats, promoted
+from staticgrad.ops.promote import ArrayLike, as_tensor, floats, promoted, widened
 from staticgrad.ops.rules import quiet
 from staticgrad.ops.special import erfc
 
@@ -78,6 +78,7 @@ def leaky_relu(x: ArrayLike, negative_slope: float = 0.01) -> Tensor:
     return where(value > 0, value, value * negative_slope)
 
 
+@widened
 def elu(x: ArrayLike, alpha: float = 1.0) -> Tensor:
     """X above 0, ``alpha * (exp(x) - 1)`` up to 0, where the derivative is alpha.
 
@@ -89,6 +90,7 @@ def elu(x: ArrayLike, alpha: float = 1.0) -> Tensor:
     return where(value > 0, value, expm1(where(value > 0, 0, value)) * alpha)
 
 
+@widened
 def silu(x: ArrayLike) -> Tensor:
     """``x * sigmoid(x)``.
 
@@ -100,6 +102,7 @@ def silu(x: ArrayLike) -> Tensor:
     return value * sigmoid(value)
 
 
+@widened
 def gelu(x: ArrayLike, approximate: str = "none") -> Tensor:
     """X times the normal distribution function; by tanh if `approximate` is "tanh".
 
@@ -118,6 +121,7 @@ def gelu(x: ArrayLike, approximate: str = "none") -> Tensor:
     )
 
 
+@widened
 def logaddexp(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     """``log(exp(x1) + exp(x2))``, without overflow.
 
@@ -178,9 +182,9 @@ def nan_to_num(
     value = as_tensor(x)
     if not is_float(value.dtype):
         return value
-    limits = np.finfo(value.dtype)
-    high = float(limits.max) if posinf is None else posinf
-    low = float(limits.min) if neginf is None else neginf
+    most = largest(value.dtype)
+    high = most if posinf is None else posinf
+    low = -most if neginf is None else neginf
     known = where(apply(ISNAN, value), nan, value)
     below = where(known == -np.inf, low, known)
     return where(known == np.inf, high, below)

@@ -10,6 +10,7 @@ import numpy as np
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Elementwise, Op, Sample, define
+from staticgrad.ir.types import kind_of
 from staticgrad.ops import examples
 from staticgrad.ops.casting import cast
 from staticgrad.ops.examples import (
@@ -202,6 +203,6 @@ def sign(x: ArrayLike) -> Tensor:
 def small_if_bool(*values: ArrayLike) -> tuple[Tensor, ...]:
     """Promoted values; bools as int8, as NumPy's // % ** treat them."""
     tensors = promoted(*values)
-    if tensors[0].dtype.kind == "b":
+    if kind_of(tensors[0].dtype) == "b":
         return tuple(cast(t, np.int8) for t in tensors)
     return tensors

@@ -14,6 +14,7 @@ import numpy as np
 from staticgrad.errors import ShapeError
 from staticgrad.ir.node import Constant, Tensor
 from staticgrad.ir.size import Shape
+from staticgrad.ir.types import kind_of
 from staticgrad.ops.casting import cast
 from staticgrad.ops.index import taken
 from staticgrad.ops.indexing import getitem
@@ -126,7 +127,7 @@ def _is_mask(key: Any) -> bool:
     return (
         isinstance(key, Tensor)
         and not isinstance(key, Constant)
-        and key.dtype.kind == "b"
+        and kind_of(key.dtype) == "b"
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Elementwise, Op, Sample, define
-from staticgrad.ir.types import BOOL
+from staticgrad.ir.types import BOOL, kind_of
 from staticgrad.ops.arithmetic import absolute, small_if_bool
 from staticgrad.ops.division import floor_divide
 from staticgrad.ops.examples import (
@@ -89,7 +89,7 @@ def _bits(name: str, op: Op, logical: Op, *values: ArrayLike) -> Tensor:
     tensors = promoted(*values)
     if tensors[0].dtype == BOOL:
         return apply(logical, *tensors)
-    if tensors[0].dtype.kind == "f":
+    if kind_of(tensors[0].dtype) == "f":
         raise dtype_error(name, tensors, "integers or bools", "cast with .astype")
     return apply(op, *tensors)
 
@@ -177,6 +177,6 @@ def lcm(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 def _shifted(name: str, op: Op, x1: ArrayLike, x2: ArrayLike) -> Tensor:
     tensors = small_if_bool(*promoted(x1, x2))
-    if tensors[0].dtype.kind == "f":
+    if kind_of(tensors[0].dtype) == "f":
         raise dtype_error(name, tensors, "integers", "cast with .astype")
     return apply(op, *tensors)

@@ -39,8 +39,8 @@ def _cast_samples() -> list[Sample]:
 
 
 def _bad_cast() -> list[Bad]:
-    half = {"dtype": np.dtype("float16")}
-    return [Bad((np.zeros(2),), half, DTypeError, "cast requires one of")]
+    wide = {"dtype": np.dtype("complex64")}
+    return [Bad((np.zeros(2),), wide, DTypeError, "cast requires one of")]
 
 
 def _cast_dtype(x: TensorType, *, dtype: DType) -> DType:
@@ -56,7 +56,7 @@ CAST = define(
     dtype=_cast_dtype,
     vjp=lambda g, y, x, dtype: (cast(g, x.dtype) if is_float(x.dtype) else None,),
     jvp="linear",
-    code=Elementwise("{T}({0})"),
+    code=Elementwise("{S}({0})"),
     numpy=quiet(lambda x, dtype: x.astype(dtype)),
     samples=_cast_samples,
     bad=_bad_cast,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Elementwise, Op, Sample, define
-from staticgrad.ir.types import is_float
+from staticgrad.ir.types import is_float, kind_of
 from staticgrad.ops import examples
 from staticgrad.ops.examples import (
     bad_pair,
@@ -102,7 +102,7 @@ def _comparable(x1: ArrayLike, x2: ArrayLike) -> tuple[ArrayLike, ArrayLike]:
         if not is_number(number) or is_number(other) or not isinstance(number, int):
             continue
         dtype = as_tensor(other).dtype
-        if dtype.kind not in "iu":
+        if kind_of(dtype) not in "iu":
             continue
         limits = np.iinfo(dtype)
         if not limits.min <= number <= limits.max:

@@ -26,7 +26,7 @@ from opt_einsum import contract_path
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import Dim, Shape, Size, product
-from staticgrad.ir.types import is_float
+from staticgrad.ir.types import is_float, kind_of
 from staticgrad.ops.diagonals import DIAGONAL
 from staticgrad.ops.named import named
 from staticgrad.ops.products import MATMUL
@@ -56,7 +56,7 @@ def summed(term: Term, kept: set[Hashable]) -> Term:
     axes = tuple(k for k, label in enumerate(term.labels) if label not in kept)
     if not axes:
         return term
-    op = "reduce_any" if term.x.dtype.kind == "b" else "reduce_sum"
+    op = "reduce_any" if kind_of(term.x.dtype) == "b" else "reduce_sum"
     labels = tuple(label for label in term.labels if label in kept)
     return Term(named(op, term.x, axes=axes), labels)
 
@@ -93,7 +93,7 @@ def _comes_first(labels: Labels, others: Labels, order: Labels) -> bool:
 def _in_one_loop(a: Term, b: Term, result: Labels, inner: Labels) -> Term:
     """Multiply and sum; the loops are fused."""
     labels = (*result, *inner)
-    op = "logical_and" if a.x.dtype.kind == "b" else "multiply"
+    op = "logical_and" if kind_of(a.x.dtype) == "b" else "multiply"
     value = named(op, _spread(a, labels), _spread(b, labels))
     return summed(Term(value, labels), set(result))
 
@@ -355,7 +355,7 @@ def kron(a: ArrayLike, b: ArrayLike) -> Tensor:
     right = (1,) * (rank - y.ndim) + y.shape
     wide = reshaped(x, tuple(d for n in left for d in (n, 1)))
     fine = reshaped(y, tuple(d for m in right for d in (1, m)))
-    op = "logical_and" if x.dtype.kind == "b" else "multiply"
+    op = "logical_and" if kind_of(x.dtype) == "b" else "multiply"
     both = named(op, wide, fine)
     return reshaped(both, tuple(n * m for n, m in zip(left, right, strict=True)))
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Elementwise, Op, Sample, define
-from staticgrad.ir.types import FLOAT64, is_float
+from staticgrad.ir.types import FLOAT64, is_float, kind_of
 from staticgrad.ops.examples import SPECIAL, bad_unary, unary
 from staticgrad.ops.guarded import guarded_divide, guarded_multiply
 from staticgrad.ops.named import named
@@ -336,7 +336,7 @@ def round(a: ArrayLike, decimals: int = 0) -> Tensor:
     tensor = as_tensor(a)
     if is_float(tensor.dtype):
         return _rounded_to(tensor, decimals)
-    if decimals >= 0 or tensor.dtype.kind == "b":
+    if decimals >= 0 or kind_of(tensor.dtype) == "b":
         return tensor
     near = _rounded_to(named("cast", tensor, dtype=FLOAT64), decimals)
     return named("cast", near, dtype=tensor.dtype)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from staticgrad.ir.graph import default_dtype
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import Dim, Shape
-from staticgrad.ir.types import as_dtype
+from staticgrad.ir.types import as_dtype, kind_of
 from staticgrad.ops.casting import cast
 from staticgrad.ops.index import position, taken
 from staticgrad.ops.keys import Reading, as_index, as_integers, lookup, read
@@ -180,7 +180,7 @@ def scatter_add(
     """
     dims = as_shape("scatter_add", shape)
     values = as_tensor(updates)
-    if values.type.weak and values.dtype.kind == "f":
+    if values.type.weak and kind_of(values.dtype) == "f":
         values = cast(values, default_dtype())
     if not -len(dims) <= axis < len(dims):
         rule = f"an axis in -{len(dims)}..{len(dims) - 1}, got {axis}"

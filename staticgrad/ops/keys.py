@@ -22,7 +22,7 @@ from staticgrad.errors import IndexOutOfRange, ShapeError
 from staticgrad.ir.node import Constant, Tensor
 from staticgrad.ir.size import Dim, Shape, product
 from staticgrad.ir.source import at, here
-from staticgrad.ir.types import INT64, broadcast_shapes
+from staticgrad.ir.types import INT64, broadcast_shapes, kind_of
 from staticgrad.ops.bounds import Bounds, bounds
 from staticgrad.ops.casting import cast
 from staticgrad.ops.index import checked, position
@@ -100,7 +100,7 @@ def _unmasked(x: Tensor, item: Any) -> tuple[Any, ...]:
     mask = item.value if isinstance(item, Constant) else item
     if isinstance(mask, list) and _holds_bools(mask):
         mask = np.asarray(mask)
-    if not isinstance(mask, np.ndarray) or mask.dtype.kind != "b" or mask.ndim == 0:
+    if not isinstance(mask, np.ndarray) or kind_of(mask.dtype) != "b" or mask.ndim == 0:
         return (item,)
     return np.nonzero(mask)
 
@@ -158,9 +158,9 @@ def _out_of_range(number: int, n: Dim, x: Tensor) -> IndexOutOfRange:
 def as_index(item: Any, extent: Dim, wrap: bool = True) -> Tensor:
     """`item` as a checked int64 index; what is known now is checked now, too."""
     index = as_tensor(as_integers(item))
-    if index.dtype.kind == "b":
+    if kind_of(index.dtype) == "b":
         raise dtype_error("indexing", (index,), "an index of integers", MASK_ADVICE)
-    if index.dtype.kind == "f":
+    if kind_of(index.dtype) == "f":
         advice = "cast it to an integer dtype"
         raise dtype_error("indexing", (index,), "an index of integers", advice)
     if isinstance(index, Constant) and isinstance(extent, int):

@@ -30,7 +30,15 @@ from staticgrad.ir.node import (
 from staticgrad.ir.op import Bad, Leaf, Op, Sample, define
 from staticgrad.ir.size import Dim, Shape, Size
 from staticgrad.ir.source import at, here
-from staticgrad.ir.types import FLOAT64, INT64, SUPPORTED, DType, TensorType, as_dtype
+from staticgrad.ir.types import (
+    FLOAT64,
+    INT64,
+    SUPPORTED,
+    DType,
+    TensorType,
+    as_dtype,
+    kind_of,
+)
 
 ShapeLike: TypeAlias = "int | str | Size | Iterable[int | str | Size]"
 
@@ -190,7 +198,7 @@ def number(value: bool | int | float, dtype: DType | None = None) -> Constant:
     """A Python number as a constant: weak, or of `dtype`, which must hold it."""
     kind = number_type(value)
     target = kind.dtype if dtype is None else dtype
-    if isinstance(value, int) and target.kind in "iu":
+    if isinstance(value, int) and kind_of(target) in "iu":
         limits = np.iinfo(target)
         if not limits.min <= value <= limits.max:
             raise DTypeError(
@@ -198,7 +206,9 @@ def number(value: bool | int | float, dtype: DType | None = None) -> Constant:
                 f"use another dtype{at(here())}"
             )
     with np.errstate(over="ignore"):
-        array = np.asarray(_as_float(value) if target.kind == "f" else value, target)
+        array = np.asarray(
+            _as_float(value) if kind_of(target) == "f" else value, target
+        )
     return frozen(array, weak=dtype is None)
 
 
@@ -232,7 +242,7 @@ def as_array(name: str, value: Any) -> npt.NDArray[Any]:
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype not in SUPPORTED:
         raise DTypeError(
-            f"{name} requires a bool, integer, float32 or float64 value, got "
+            f"{name} requires a bool, integer or float of at most 64 bits, got "
             f"{array.dtype} from {type(value).__name__}; cast it first{at(here())}"
         )
     if array.dtype == FLOAT64 and _python_only(value):

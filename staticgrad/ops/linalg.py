@@ -23,7 +23,7 @@ from staticgrad.ops.fill import eye
 from staticgrad.ops.grids import cross
 from staticgrad.ops.powers import power
 from staticgrad.ops.products import matmul, outer
-from staticgrad.ops.promote import ArrayLike, as_tensor, quotients
+from staticgrad.ops.promote import ArrayLike, as_tensor, quotients, widened
 from staticgrad.ops.reduce import max, min, sum
 from staticgrad.ops.rules import one_axis, shape_error
 from staticgrad.ops.shape import axis_list, broadcast_to, matrix_transpose, squeeze
@@ -37,6 +37,7 @@ __all__ = [
 Order = float | str | None
 
 
+@widened
 def norm(
     x: ArrayLike,
     ord: Order = None,
@@ -63,6 +64,7 @@ def norm(
     return _matrix(value, "fro" if ord is None else ord, axes, keepdims)
 
 
+@widened
 def vector_norm(
     x: ArrayLike,
     /,
@@ -84,6 +86,7 @@ def vector_norm(
     return _vector(value, ord, axes, keepdims)
 
 
+@widened
 def matrix_norm(
     x: ArrayLike, /, *, keepdims: bool = False, ord: Order = "fro"
 ) -> Tensor:

@@ -14,7 +14,7 @@ from staticgrad.ops.casting import cast
 from staticgrad.ops.choice import where
 from staticgrad.ops.compare import isnan
 from staticgrad.ops.leaves import dtype_of
-from staticgrad.ops.promote import ArrayLike, as_tensor
+from staticgrad.ops.promote import ArrayLike, as_tensor, widened
 from staticgrad.ops.reduce import Axis, all, max, min, prod, sum
 from staticgrad.ops.statistics import argmax, argmin, root
 
@@ -101,6 +101,7 @@ def nanargmin(a: ArrayLike, axis: int | None = None, keepdims: bool = False) -> 
     return argmin(_filled(as_tensor(a), float("inf")), axis, keepdims)
 
 
+@widened
 def nanmean(
     a: ArrayLike,
     axis: Axis = None,
@@ -117,6 +118,7 @@ def nanmean(
     return sum(_filled(x, 0), axis, keepdims=keepdims) / _count(x, axis, keepdims)
 
 
+@widened
 def nanvar(
     a: ArrayLike,
     axis: Axis = None,
@@ -137,6 +139,7 @@ def nanvar(
     return where(left > 0, total / where(left > 0, left, 1), float("nan"))
 
 
+@widened
 def nanstd(
     a: ArrayLike,
     axis: Axis = None,

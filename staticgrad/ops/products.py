@@ -14,7 +14,13 @@ from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Bad, Matmul, Sample, define
 from staticgrad.ir.size import Shape, product
-from staticgrad.ir.types import DType, TensorType, broadcast_shapes, is_float
+from staticgrad.ir.types import (
+    DType,
+    TensorType,
+    broadcast_shapes,
+    is_float,
+    kind_of,
+)
 from staticgrad.ops.named import named
 from staticgrad.ops.promote import ArrayLike, promoted
 from staticgrad.ops.rules import shape_error
@@ -133,13 +139,13 @@ def _exact_product(x: Tensor, y: Tensor) -> Tensor:
     """Integers and bools: products over a new axis, then their sum."""
     left = reshaped(x, (*x.shape, 1))
     right = reshaped(y, (*y.shape[:-2], 1, *y.shape[-2:]))
-    total = "reduce_any" if x.dtype.kind == "b" else "reduce_sum"
+    total = "reduce_any" if kind_of(x.dtype) == "b" else "reduce_sum"
     terms = _times(left, right)
     return named(total, terms, axes=(terms.ndim - 2,))
 
 
 def _times(x: Tensor, y: Tensor) -> Tensor:
-    return named("logical_and" if x.dtype.kind == "b" else "multiply", x, y)
+    return named("logical_and" if kind_of(x.dtype) == "b" else "multiply", x, y)
 
 
 def dot(a: ArrayLike, b: ArrayLike) -> Tensor:

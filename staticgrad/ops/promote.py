@@ -8,7 +8,8 @@ Tensors. A symbolic size (``x.shape[0]``) is a weak integer.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from functools import wraps
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,8 @@ from staticgrad.ir.types import (
     DType,
     TensorType,
     is_float,
+    is_half,
+    kind_of,
     promote,
 )
 from staticgrad.ops.casting import STOP_GRADIENT, cast
@@ -35,6 +38,8 @@ from staticgrad.ops.leaves import (
 )
 from staticgrad.ops.named import named
 from staticgrad.ops.rules import shape_error
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 ArrayLike: TypeAlias = "Tensor | Size | npt.ArrayLike | Sequence[Any]"
 
@@ -95,11 +100,48 @@ def _common(
     return tuple(_typed(item, lift(dtype), weak) for item in items)
 
 
+def widened(function: F) -> F:
+    """`function`, a composite, of float16 and bfloat16 tensors computed in float32.
+
+    Its float32 results are rounded to the dtype that the arguments promote to, once,
+    at the end; where they are asked for with ``dtype=``, nothing is changed.
+    """
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        found = [_float_type(value) for value in (*args, *kwargs.values())]
+        types = [kind for kind in found if kind is not None]
+        if not any(is_half(kind.dtype) for kind in types) or "dtype" in kwargs:
+            return function(*args, **kwargs)
+        result = function(*map(_wide, args), **{k: _wide(v) for k, v in kwargs.items()})
+        dtype = promote(types)[0]
+        narrow = is_half(dtype) and result.dtype == FLOAT32
+        return cast(result, dtype) if narrow else result
+
+    return call  # type: ignore[return-value]
+
+
+def _float_type(value: Any) -> TensorType | None:
+    """The type of a float tensor or array; None for anything else."""
+    if isinstance(value, Tensor):
+        return value.type if is_float(value.dtype) else None
+    if isinstance(value, np.ndarray | np.generic) and is_float(value.dtype):
+        return TensorType(value.shape, value.dtype)
+    return None
+
+
+def _wide(value: Any) -> Any:
+    kind = _float_type(value)
+    if kind is None or not is_half(kind.dtype):
+        return value
+    return cast(as_tensor(value), FLOAT32)
+
+
 def float_dtype(dtype: DType) -> DType:
     """The dtype of ``exp`` and the like of a `dtype` argument.
 
     Integers become the float that holds them, as in NumPy; bool and 8-bit integers
-    become float32, since there is no float16.
+    become float32 where NumPy gives float16: 16 bits are for those who ask for them.
     """
     if is_float(dtype):
         return dtype
@@ -115,7 +157,7 @@ def astype(x: ArrayLike, dtype: npt.DTypeLike) -> Tensor:
     [1, -1]
     """
     found = dtype_of("astype", dtype)
-    if is_number(x) and found.kind in "bf":
+    if is_number(x) and kind_of(found) in "bf":
         return frozen(np.asarray(x, found))
     tensor = as_tensor(x)
     if not tensor.type.weak:

@@ -23,9 +23,20 @@ from staticgrad.ir.node import Constant, State, Tensor
 from staticgrad.ir.op import Bad, Random, Sample, define
 from staticgrad.ir.size import Shape
 from staticgrad.ir.source import at, here
-from staticgrad.ir.types import UINT32, DType, TensorType, as_dtype, is_float
+from staticgrad.ir.types import (
+    FLOAT32,
+    UINT32,
+    DType,
+    TensorType,
+    as_dtype,
+    computed,
+    digits,
+    is_float,
+    is_half,
+    kind_of,
+)
 from staticgrad.ops.casting import cast
-from staticgrad.ops.leaves import ShapeLike, as_shape, frozen, state
+from staticgrad.ops.leaves import ShapeLike, as_shape, frozen, number, state
 from staticgrad.ops.named import named
 from staticgrad.ops.philox import philox
 from staticgrad.ops.philox import uniform as philox_uniform
@@ -183,7 +194,7 @@ def fold_in(key: ArrayLike, n: ArrayLike) -> Tensor:
     if isinstance(n, int):
         n = np.uint32(n % 2**32)
     number = as_tensor(n)
-    if number.dtype.kind not in "iu":
+    if kind_of(number.dtype) not in "iu":
         raise dtype_error("fold_in", (number,), "integers to fold in")
     return apply(
         FOLD_IN, one_key("fold_in", key), expand_dims(cast(number, UINT32), -1)
@@ -208,10 +219,10 @@ def uniform(
 ) -> Tensor:
     """Numbers drawn evenly from ``low <= x < high``.
 
-    `dtype` is float32 or float64, by default the Graph's; `low` and `high` broadcast to
-    `shape`. float32 has 24 random bits, float64 has 53. The gradient with respect to
-    `low` and `high` is that of ``low + (high - low) * u``, whose rounding may give
-    `high` itself.
+    `dtype` is a float, by default the Graph's; `low` and `high` broadcast to `shape`.
+    bfloat16 has 8 random bits, float16 11, float32 24, float64 53. The gradient with
+    respect to `low` and `high` is that of ``low + (high - low) * u``, whose rounding
+    may give `high` itself.
 
     >>> import staticgrad as sg
     >>> print(sg.random.uniform(sg.random.key(0), ("n",), low=-1.0).type)
@@ -220,12 +231,16 @@ def uniform(
     kind = default_dtype() if dtype is None else as_dtype(dtype)
     if not is_float(kind):
         raise DTypeError(
-            f"uniform requires dtype float32 or float64, got {kind}; cast the "
+            f"uniform requires a floating-point dtype, got {kind}; cast the "
             f"result{at(here())}"
         )
     dims = as_shape("uniform", shape, names=True)
     words = one_key("uniform", key)
-    u = apply(UNIFORM, words, shape=dims, bits=8 * kind.itemsize)
+    u = apply(UNIFORM, words, shape=dims, bits=8 * computed(kind).itemsize)
+    if is_half(kind):
+        steps = 2.0 ** digits(kind)
+        whole = named("floor", named("multiply", u, number(steps, FLOAT32)))
+        u = cast(named("multiply", whole, number(1 / steps, FLOAT32)), kind)
     if _is(low, 0) and _is(high, 1):
         return u
     start, stop, u = promoted(low, high, u)

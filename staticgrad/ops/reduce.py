@@ -23,7 +23,7 @@ from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor, static_shape
 from staticgrad.ir.op import Bad, Op, Reduce, Sample, define
 from staticgrad.ir.size import Shape
-from staticgrad.ir.types import INT64, DType, TensorType
+from staticgrad.ir.types import INT64, DType, TensorType, kind_of
 from staticgrad.ops.casting import cast
 from staticgrad.ops.choice import where
 from staticgrad.ops.examples import (
@@ -263,16 +263,16 @@ REDUCE_ANY = _reduction(
 
 def lowest(dtype: DType) -> float | int | bool:
     """What no element of `dtype` is below: the maximum of nothing."""
-    if dtype.kind == "f":
+    if kind_of(dtype) == "f":
         return float("-inf")
-    return False if dtype.kind == "b" else int(np.iinfo(dtype).min)
+    return False if kind_of(dtype) == "b" else int(np.iinfo(dtype).min)
 
 
 def highest(dtype: DType) -> float | int | bool:
     """What no element of `dtype` is above: the minimum of nothing."""
-    if dtype.kind == "f":
+    if kind_of(dtype) == "f":
         return float("inf")
-    return True if dtype.kind == "b" else int(np.iinfo(dtype).max)
+    return True if kind_of(dtype) == "b" else int(np.iinfo(dtype).max)
 
 
 def reduced(op: Op, name: str, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
@@ -287,9 +287,9 @@ def reduced(op: Op, name: str, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
 
 def accumulator(dtype: DType) -> DType:
     """NumPy's dtype of a sum or product: small integers and bools become 64 bits."""
-    if dtype.kind == "f":
+    if kind_of(dtype) == "f":
         return dtype
-    return np.dtype(np.uint64) if dtype.kind == "u" else INT64
+    return np.dtype(np.uint64) if kind_of(dtype) == "u" else INT64
 
 
 def _accumulated(

@@ -10,7 +10,7 @@ import numpy as np
 
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import Dim, Size
-from staticgrad.ir.types import INT64
+from staticgrad.ir.types import INT64, kind_of
 from staticgrad.ops.casting import cast
 from staticgrad.ops.index import checked, position, taken
 from staticgrad.ops.leaves import frozen
@@ -113,7 +113,7 @@ def _rolled(x: Tensor, shift: Any, axis: int) -> Tensor:
         parts = cut(x, axis, first, n - first), cut(x, axis, 0, first)
         return joined(parts, axis)
     by = as_tensor(shift)
-    if by.ndim != 0 or by.dtype.kind not in "iu":
+    if by.ndim != 0 or kind_of(by.dtype) not in "iu":
         raise dtype_error("roll", (by,), "a shift that is an integer scalar")
     extent = named("extent", size=n)
     index = named("remainder", position((n,), 0) - cast(by, INT64), extent)

@@ -20,6 +20,7 @@ from staticgrad.ir.types import (
     DType,
     TensorType,
     broadcast_shapes,
+    kind_of,
     normalize_axes,
     normalize_axis,
 )
@@ -63,7 +64,7 @@ def same_dtype(kinds: str = "biuf") -> Callable[..., DType]:
 
     def rule(*types: TensorType, **_: Any) -> DType:
         dtype = one_dtype(*types)
-        if dtype.kind not in kinds:
+        if kind_of(dtype) not in kinds:
             raise DTypeError(_KINDS[kinds], "cast with .astype")
         return dtype
 

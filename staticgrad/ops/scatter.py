@@ -24,7 +24,7 @@ from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Constant, Tensor
 from staticgrad.ir.op import Bad, Sample, Scatter, define
 from staticgrad.ir.size import Dim, Shape, product
-from staticgrad.ir.types import INT64, DType, TensorType
+from staticgrad.ir.types import INT64, DType, TensorType, kind_of
 from staticgrad.ops.casting import cast
 from staticgrad.ops.index import TAKE, position, taken_shape, windows
 from staticgrad.ops.leaves import frozen
@@ -56,7 +56,7 @@ def _dtype(
 ) -> DType:
     if base.dtype != updates.dtype:
         raise DTypeError("updates of the dtype of the array", "cast with .astype")
-    if base.dtype.kind == "b" and combine in ("add", "multiply"):
+    if kind_of(base.dtype) == "b" and combine in ("add", "multiply"):
         raise DTypeError("updates that are numbers", "cast them to an integer dtype")
     return base.dtype
 

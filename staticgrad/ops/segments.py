@@ -9,7 +9,7 @@ import numpy as np
 from staticgrad.ir.graph import default_dtype
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import Dim, Size
-from staticgrad.ir.types import INT64, DType, is_float
+from staticgrad.ir.types import INT64, DType, is_float, kind_of
 from staticgrad.ops.casting import cast
 from staticgrad.ops.index import checked, taken
 from staticgrad.ops.keys import as_index
@@ -106,7 +106,7 @@ def segment_min(
 def _extreme(dtype: DType, sign: int) -> float:
     if is_float(dtype):
         return sign * float("inf")
-    if dtype.kind == "b":
+    if kind_of(dtype) == "b":
         return sign > 0
     info = np.iinfo(dtype)
     return int(info.max if sign > 0 else info.min)
@@ -195,7 +195,7 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False) -> Tensor:
     [1, 2, 3]
     """
     values = as_tensor(x)
-    if values.dtype.kind == "b":
+    if kind_of(values.dtype) == "b":
         raise dtype_error("digitize", (values,), "numbers", "cast with .astype")
     if not isinstance(bins, Tensor) and not _increasing(bins):
         edges = np.ravel(np.asarray(bins))[::-1]

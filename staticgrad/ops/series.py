@@ -10,6 +10,7 @@ from typing import Any
 
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
+from staticgrad.ir.types import kind_of
 from staticgrad.ops.choice import where
 from staticgrad.ops.compare import EQUAL, NOT_EQUAL
 from staticgrad.ops.fill import linspace
@@ -55,7 +56,7 @@ def diff(
     x = concatenate(parts, along) if len(parts) > 1 else x
     for _ in range(n):
         later, earlier = _part(x, along, slice(1, None)), _part(x, along, slice(0, -1))
-        bools = x.dtype.kind == "b"
+        bools = kind_of(x.dtype) == "b"
         x = apply(NOT_EQUAL, later, earlier) if bools else later - earlier
     return x
 

@@ -30,6 +30,7 @@ from staticgrad.ops.promote import (
     promoted,
     quotients,
     stop_gradient,
+    widened,
 )
 from staticgrad.ops.reduce import (
     REDUCE_ALL,
@@ -49,6 +50,7 @@ def count(x: Tensor, axes: tuple[int, ...]) -> Dim:
     return product(tuple(x.shape[axis] for axis in axes))
 
 
+@widened
 def mean(
     a: ArrayLike,
     axis: Axis = None,
@@ -70,6 +72,7 @@ def mean(
     return reduced(REDUCE_SUM, "mean", x, axes, keepdims) / count(x, axes)
 
 
+@widened
 def average(
     a: ArrayLike,
     axis: Axis = None,
@@ -107,6 +110,7 @@ def _along(x: Tensor, w: Tensor, axis: Axis) -> Tensor:
     return named("broadcast_to", row, shape=x.shape)
 
 
+@widened
 def var(
     a: ArrayLike,
     axis: Axis = None,
@@ -129,6 +133,7 @@ def var(
     return total / (count(x, axes) - ddof)
 
 
+@widened
 def std(
     a: ArrayLike,
     axis: Axis = None,
@@ -246,6 +251,7 @@ def _arg(op: Op, name: str, a: ArrayLike, axis: int | None, keepdims: bool) -> T
     return reduced(REDUCE_MIN, name, where(hit, position, LAST), along, keepdims)
 
 
+@widened
 def logsumexp(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """``log(sum(exp(a)))`` over `axis` (all by default), without overflow.
 
@@ -265,6 +271,7 @@ def logsumexp(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Tensor
     return named("reshape", result, shape=top.shape)
 
 
+@widened
 def softmax(x: ArrayLike, axis: int = -1) -> Tensor:
     """``exp(x) / sum(exp(x))`` along `axis`, without overflow.
 
@@ -276,6 +283,7 @@ def softmax(x: ArrayLike, axis: int = -1) -> Tensor:
     return value / reduced(REDUCE_SUM, "softmax", value, axis, True)
 
 
+@widened
 def log_softmax(x: ArrayLike, axis: int = -1) -> Tensor:
     """``log(softmax(x))`` along `axis`, without underflow.
 

@@ -13,7 +13,7 @@ from typing import Any
 from staticgrad.ir.node import Constant, Tensor
 from staticgrad.ir.op import Extent
 from staticgrad.ir.size import Dim, Size
-from staticgrad.ir.types import INT64
+from staticgrad.ir.types import INT64, kind_of
 from staticgrad.ops.casting import cast
 from staticgrad.ops.index import checked, taken
 from staticgrad.ops.promote import ArrayLike, as_tensor, promoted
@@ -70,7 +70,7 @@ ARITHMETIC = ("add", "subtract", "multiply", "negative", "cast")
 
 
 def _value(tensor: Tensor, parts: list[Dim]) -> Dim:
-    if tensor.ndim == 0 and tensor.dtype.kind in "iu":
+    if tensor.ndim == 0 and kind_of(tensor.dtype) in "iu":
         if isinstance(tensor, Constant):
             return int(tensor.value)
         if isinstance(tensor.op.code, Extent):
@@ -85,7 +85,7 @@ def _value(tensor: Tensor, parts: list[Dim]) -> Dim:
                 return parts[0] * parts[1]
             case "negative":
                 return -parts[0]
-            case "cast" if tensor.inputs[0].dtype.kind in "iu":
+            case "cast" if kind_of(tensor.inputs[0].dtype) in "iu":
                 return parts[0]
     return Size.symbol(f"${tensor.node.number}.{tensor.index}")
 
@@ -93,7 +93,7 @@ def _value(tensor: Tensor, parts: list[Dim]) -> Dim:
 def checked_start(start: ArrayLike, n: Dim, size: Dim, x: Tensor) -> Tensor:
     """`start` as a scalar index, checked so that `size` elements of `n` follow."""
     index = as_tensor(start)
-    if index.ndim != 0 or index.dtype.kind not in "iu":
+    if index.ndim != 0 or kind_of(index.dtype) not in "iu":
         raise dtype_error("a slice", (index,), "a start that is an integer scalar")
     left = n - size
     if any(isinstance(d, int) and d < 0 for d in (left, size)):
