@@ -9,7 +9,7 @@ from handwritten import apply
 from staticgrad import ops
 from staticgrad.compiler.codegen.language import namespace
 from staticgrad.ir.op import OPS
-from staticgrad.ir.types import BOOL, INT32, SUPPORTED
+from staticgrad.ir.types import BOOL, INT32, SUPPORTED, is_float
 
 RNG = np.random.default_rng(5)
 COMPARISONS = {
@@ -32,7 +32,7 @@ def test_every_dtype_is_loaded_stored_and_converted(dtype):
 
 @pytest.mark.parametrize("dtype", sorted(SUPPORTED - {BOOL}, key=str), ids=str)
 def test_arithmetic_wraps_and_compares_in_its_own_dtype(dtype):
-    if dtype.kind == "f":
+    if is_float(dtype):
         x, y = RNG.normal(size=(2, 100)).astype(dtype)
     else:
         info = np.iinfo(dtype)

@@ -164,7 +164,7 @@ def test_bernoulli_takes_a_probability_per_element():
         (
             lambda r: r.uniform(r.key(0), (2,), "int32"),
             DTypeError,
-            "float32 or float64",
+            "a floating-point dtype",
         ),
         (lambda r: r.uniform(r.key(0), (-1,)), ShapeError, "shape"),
         (lambda r: r.fold_in(r.key(0), 0.5), DTypeError, "integers to fold in"),
