@@ -3,7 +3,7 @@
 A key is the SHA-256 of everything that the code depends on: the canonical source, the
 calling convention, staticgrad's own code generator, the processor, versions and
 settings. An entry is one file: a magic line, the SHA-256 of the rest, a JSON header and
-the bytes that Numba's own cache would keep. Nothing of a file is used before its sum is
+the object code. Nothing of a file is used before its sum is
 verified, and nothing is unpickled.
 
 Files are written beside their place and renamed, so readers and concurrent writers see
@@ -38,7 +38,7 @@ from staticgrad.compiler.numba_internals import ObjectCode
 LIMIT_BYTES = 512 << 20
 """The folder's default bound; about 25,000 kernels."""
 
-_MAGIC = b"staticgrad kernel 1\n"
+_MAGIC = b"staticgrad kernel 2\n"
 _SUFFIX = ".kernel"
 _TEMPORARY = ".part"
 _WRITES_PER_SCAN = 64
@@ -58,27 +58,21 @@ class Found:
     reason: str
 
 
-@dataclass(slots=True)
-class _Loaded:
-    address: int
-    library: Any  # keeps the code mapped
-
-
 class Cache:
     """Kernels by key: a table of this process above a folder of files."""
 
     def __init__(self, folder: Path, limit_bytes: int = LIMIT_BYTES) -> None:
         self.folder = folder
         self.limit_bytes = limit_bytes
-        self._loaded: dict[str, _Loaded] = {}
+        self._loaded: dict[str, Any] = {}
         self._lock = threading.RLock()
         self._writes = 0
 
     def get(self, key: str, compile_it: Callable[[], Any]) -> Found:
         """The kernel of `key`; `compile_it` is called if it is neither here nor there.
 
-        It returns a compiled C callback. One thread at a time compiles; a kernel that
-        is in memory is returned at once.
+        It returns something with an address that has object code. One thread at a time
+        compiles; a kernel that is in memory is returned at once.
         """
         known = self._loaded.get(key)
         if known is not None:
@@ -96,7 +90,7 @@ class Cache:
             self._loaded[key] = loaded
             return Found(loaded.address, True, reason)
         callback = compile_it()
-        self._loaded[key] = _Loaded(callback.address, callback)
+        self._loaded[key] = callback
         written = self._write(key, _object_code(callback))
         if stored is not None:
             reason = "cannot be linked"
@@ -126,10 +120,10 @@ class Cache:
         self._lock = threading.RLock()
 
 
-def _linked(stored: ObjectCode) -> _Loaded | None:
+def _linked(stored: ObjectCode) -> internals.Linked | None:
     """The code in this process; None where this Numba cannot link it."""
     try:
-        return _Loaded(*internals.load_object_code(stored))
+        return internals.load_object_code(stored)
     except _CHANGED:
         return None
 
@@ -144,14 +138,8 @@ def _object_code(callback: Any) -> ObjectCode | None:
 
 def entry_bytes(key: str, stored: ObjectCode) -> bytes:
     """An entry as it lies on disk."""
-    header = {
-        "key": key,
-        "name": stored.name,
-        "symbol": stored.symbol,
-        "code": len(stored.code),
-        "bitcode": len(stored.bitcode),
-    }
-    rest = json.dumps(header).encode() + b"\n" + stored.code + stored.bitcode
+    header = {"key": key, "symbol": stored.symbol}
+    rest = json.dumps(header).encode() + b"\n" + stored.code
     return _MAGIC + hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
 
 
@@ -182,8 +170,7 @@ def _verified(data: bytes, key: str) -> ObjectCode | None:
     header = json.loads(line)
     if header["key"] != key:
         return None
-    split = header["code"]
-    return ObjectCode(header["name"], header["symbol"], body[:split], body[split:])
+    return ObjectCode(header["symbol"], body)
 
 
 def write_atomically(path: Path, data: bytes) -> None:

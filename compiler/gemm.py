@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -27,8 +26,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from staticgrad.compiler import blas, pointers
-from staticgrad.compiler import numba_internals as internals
-from staticgrad.compiler.cache import default_cache, kernel_key
+from staticgrad.compiler.cache import kernel_key
 from staticgrad.compiler.codegen import processor
 from staticgrad.compiler.codegen.gemm import TALL, plan_of
 from staticgrad.compiler.codegen.gemm_leaves import (
@@ -38,6 +36,7 @@ from staticgrad.compiler.codegen.gemm_leaves import (
     TRANSPOSE,
     leaf_address,
 )
+from staticgrad.compiler.codegen.native import compiled_once
 from staticgrad.compiler.gemm_rule import ours
 from staticgrad.compiler.gemm_small import describe_small
 from staticgrad.compiler.kernels import GemmKernel
@@ -258,11 +257,4 @@ def kernel_address() -> int:
     """The address of the driver, compiled at the first call on a machine."""
     files = (__file__, str(blas.__file__), str(pointers.__file__))
     key = kernel_key("\0".join(Path(file).read_text("utf-8") for file in files))
-
-    def compiled() -> Any:
-        name = f"kernel_{key[:24]}"
-        function = FunctionType(_gemm.__code__, _gemm.__globals__, name)
-        function.__qualname__ = name
-        return internals.compile_callback(function, 5)
-
-    return default_cache().get(key, compiled).address
+    return compiled_once(_gemm, key)

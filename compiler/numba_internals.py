@@ -1,9 +1,10 @@
 """Everything that is used of Numba beyond its documentation, one function each.
 
 Numba's documented ``cfunc`` compiles a kernel, but gives no access to its object code.
-These functions take it out, put it back, and say for which processor it was made. Each
-has a test of its own (tests/test_numba_internals.py), and the dependency on Numba has
-an upper bound: a new release of Numba is checked here first.
+These functions take it out, link it, and say for which processor it was made. Others
+compile LLVM IR with llvmlite for that processor, and give what intrinsics and operators
+emit. Each has a test of its own (tests/test_numba_internals.py), and the dependency on
+Numba has an upper bound: a new release of Numba is checked here first.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+import llvmlite.binding as llvm
 from llvmlite.binding import ffi
 from numba import cfunc, types
 from numba.core import config
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.extending import _Intrinsic
 from numba.core.registry import cpu_target
 
 _OPTIONS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_DEFAULT", "CPU_NAME")
@@ -33,16 +37,18 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class ObjectCode:
-    """Machine code of one library: what Numba's own cache would keep.
+    """Machine code, and the symbol of the function in it that is called."""
 
-    `symbol` is the function to call; `name` is the library's; `bitcode` lists the
-    symbols that `code` defines.
-    """
-
-    name: str
     symbol: str
     code: bytes
-    bitcode: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """Machine code in this process: where its function is."""
+
+    address: int
+    stored: ObjectCode
 
 
 def target() -> Target:
@@ -63,25 +69,107 @@ def compile_callback(function: Callable[..., Any], arguments: int) -> Any:
 
 
 def object_code(callback: Any) -> ObjectCode:
-    """The machine code of a compiled C callback."""
-    name, _, (code, bitcode) = callback._library.serialize_using_object_code()
-    return ObjectCode(name, callback._wrapper_name, code, bitcode)
+    """The machine code of a compiled function or C callback."""
+    if isinstance(callback, Linked):
+        return callback.stored
+    _, _, (code, _) = callback._library.serialize_using_object_code()
+    return ObjectCode(callback._wrapper_name, code)
 
 
-def load_object_code(stored: ObjectCode) -> tuple[int, Any]:
-    """Link machine code into this process: its address, and what keeps it alive."""
-    state = (stored.name, "object", (stored.code, stored.bitcode))
+def load_object_code(stored: ObjectCode) -> Linked:
+    """Link machine code into this process, for good."""
     with global_compiler_lock:
-        library = _codegen().unserialize_library(state)
-        address = library.get_pointer_to_function(stored.symbol)
+        engine = _engine()
+        engine.add_object_file(llvm.ObjectFileRef.from_data(stored.code))
+        engine.finalize_object()
+        address = engine.get_function_address(stored.symbol)
     if not address:
         raise ValueError(f"object code defines no {stored.symbol}")
-    return address, library
+    return Linked(address, stored)
 
 
-def assembly(callback: Any) -> str:
-    """The assembly text of a compiled C callback, for tests of what vectorises."""
-    return str(callback._library.get_asm_str())
+def module_header() -> tuple[str, str]:
+    """Triple and data layout of modules for the target."""
+    return llvm.get_process_triple(), _codegen()._data_layout
+
+
+def compile_module(text: str, symbol: str) -> ObjectCode:
+    """The machine code of LLVM IR."""
+    with global_compiler_lock:
+        return ObjectCode(symbol, _codegen()._tm.emit_object(_optimised(text)))
+
+
+def assembly(text: str) -> str:
+    """The assembly text of LLVM IR, for tests of what vectorises."""
+    with global_compiler_lock:
+        return str(_codegen()._tm.emit_assembly(_optimised(text)))
+
+
+def _optimised(text: str) -> Any:
+    """One run of LLVM's pipeline. A loop is unrolled where it is vectorised only."""
+    machine = _codegen()._tm
+    module = llvm.parse_assembly(text)
+    module.verify()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=min(int(config.OPT), 3))
+    tuning.loop_vectorization = bool(config.LOOP_VECTORIZE)
+    tuning.slp_vectorization = False
+    tuning.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+def definition_of(function: Any) -> tuple[Callable[..., Any], bool] | None:
+    """The typing function of an intrinsic, and whether it wants literals."""
+    if isinstance(function, _Intrinsic):
+        return function._defn, function._prefer_literal
+    return None
+
+
+def typing_context() -> Any:
+    """What intrinsics get first."""
+    return cpu_target.typing_context
+
+
+def target_context() -> Any:
+    """What code of intrinsics gets first."""
+    return cpu_target.target_context
+
+
+@cache
+def operator_of(
+    function: Callable[..., Any], kinds: tuple[Any, ...]
+) -> tuple[Any, Callable[..., Any]]:
+    """Numba's type of an operator's result, and ``emit(builder, values)``.
+
+    Raises TypeError for types that the operator does not take; `emit` LookupError where
+    Numba calls a function for it.
+    """
+    signature = typing_context().resolve_function_type(function, kinds, {})
+    if signature is None:
+        raise TypeError(f"{function} does not take {kinds}")
+    context = target_context()
+    implementation = context.get_function(function, signature)
+
+    def emit(builder: Any, values: Any) -> Any:
+        wanted = zip(values, kinds, signature.args, strict=True)
+        given = [context.cast(builder, v, kind, want) for v, kind, want in wanted]
+        if getattr(implementation, "libs", ()):
+            raise LookupError(f"{function} of {kinds} is a call")
+        return implementation._imp(context, builder, signature, given, loc=None)
+
+    return signature.return_type, emit
+
+
+@cache
+def _engine() -> Any:
+    """An engine that links; what it has linked stays."""
+    codegen = _codegen()
+    settings: dict[str, Any] = {"opt": int(config.OPT)}
+    codegen._customize_tm_options(settings)
+    target = llvm.Target.from_triple(llvm.get_process_triple())
+    machine = target.create_target_machine(**settings)
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
 
 
 def hold_compiler_over_fork() -> None:

@@ -14,7 +14,7 @@ import pytest
 from staticgrad.compiler import cache as caching
 from staticgrad.compiler import numba_internals as internals
 from staticgrad.compiler.cache import Cache, cache_folder, kernel_key, trim
-from staticgrad.compiler.codegen.cpu import compiled
+from staticgrad.compiler.codegen.native import compiled
 
 
 def source(number):
@@ -49,7 +49,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from staticgrad.compiler.cache import Cache, kernel_key
-from staticgrad.compiler.codegen.cpu import compiled
+from staticgrad.compiler.codegen.native import compiled
 cache = Cache(Path(sys.argv[1]))
 for text in sys.argv[2:]:
     key = kernel_key(text)
@@ -294,7 +294,7 @@ def test_a_kernel_runs_while_another_is_compiled(tmp_path):
 
 FORK = """
 import os, sys, threading
-from staticgrad.compiler.codegen.cpu import compiled
+from staticgrad.compiler.codegen.native import compiled
 from staticgrad.compiler.cache import default_cache, kernel_key
 def get(text):
     key = kernel_key(text)

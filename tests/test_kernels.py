@@ -26,12 +26,13 @@ from handwritten import (
 
 from staticgrad.compiler import numba_internals
 from staticgrad.compiler.codegen.call import Call
-from staticgrad.compiler.codegen.cpu import compiled, native
+from staticgrad.compiler.codegen.cpu import native
 from staticgrad.compiler.codegen.loops import (
     kernel_source,
     scratch_bytes,
     size_table,
 )
+from staticgrad.compiler.codegen.native import ir_of
 from staticgrad.compiler.codegen.processor import has_fma, vector_bytes
 from staticgrad.compiler.codegen.writer import canonical
 from staticgrad.compiler.kernels import (
@@ -354,7 +355,7 @@ def test_source_reads_like_a_program():
 def is_vectorised(made, mnemonics):
     """True if one of the packed instructions appears in the widest registers."""
     text = canonical(kernel_source(made).text)
-    lines = numba_internals.assembly(compiled(text, "0" * 64)).splitlines()
+    lines = numba_internals.assembly(ir_of(text, "kernel")).splitlines()
     name = {64: "zmm", 32: "ymm", 16: "xmm"}[vector_bytes()]
     return any(
         name in line and any(word in line.split()[0] for word in mnemonics)

@@ -5,14 +5,24 @@ One test for each symbol that is not documented by Numba.
 
 import ast
 import ctypes
+import operator
 import os
 import subprocess
 import sys
 
 import pytest
+from llvmlite import ir
+from numba import types
+from numba.core.errors import NumbaError
 
 from staticgrad.compiler import numba_internals as internals
-from staticgrad.compiler.codegen.cpu import compiled
+from staticgrad.compiler.codegen.language import namespace
+from staticgrad.compiler.codegen.native import (
+    compiled,
+    compiled_by_numba,
+    ir_of,
+    python_function,
+)
 
 SOURCE = """
 def kernel(operands, sizes, begin, end, context):
@@ -65,37 +75,73 @@ def test_object_code_names_its_symbol():
     stored = internals.object_code(compiled(SOURCE, "b" * 64))
     assert "kernel_bbbb" in stored.symbol
     assert stored.code
-    assert stored.bitcode
 
 
 def test_object_code_of_another_process_can_be_linked():
     program = (
         "import pickle, sys\n"
         "from staticgrad.compiler import numba_internals as internals\n"
-        "from staticgrad.compiler.codegen.cpu import compiled\n"
+        "from staticgrad.compiler.codegen.native import compiled\n"
         f"stored = internals.object_code(compiled({SOURCE!r}, 'c' * 64))\n"
-        "names = ('name', 'symbol', 'code', 'bitcode')\n"
-        "fields = [getattr(stored, name) for name in names]\n"
+        "fields = stored.symbol, stored.code\n"
         "sys.stdout.buffer.write(repr(fields).encode())\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, check=True
     )
     stored = internals.ObjectCode(*ast.literal_eval(done.stdout.decode()))
-    address, library = internals.load_object_code(stored)
-    assert call(address, 20, 22) == 42
-    assert library is not None
+    assert call(internals.load_object_code(stored).address, 20, 22) == 42
 
 
 def test_object_code_without_its_symbol_is_refused():
     stored = internals.object_code(compiled(SOURCE, "d" * 64))
-    missing = internals.ObjectCode(stored.name, "nothing", stored.code, stored.bitcode)
+    missing = internals.ObjectCode("nothing", stored.code)
     with pytest.raises(ValueError, match="defines no nothing"):
         internals.load_object_code(missing)
 
 
 def test_assembly_can_be_read():
-    assert "kernel_eeee" in internals.assembly(compiled(SOURCE, "e" * 64))
+    assert "kernel_eeee:" in internals.assembly(ir_of(SOURCE, "kernel_eeee"))
+
+
+def test_numbas_own_code_can_be_taken_out_and_linked():
+    function = python_function(SOURCE)
+    stored = internals.object_code(compiled_by_numba(function, "f" * 64))
+    assert call(internals.load_object_code(stored).address, 4, 5) == 9
+
+
+def test_a_module_is_compiled_for_the_target():
+    triple, layout = internals.module_header()
+    text = f'target triple = "{triple}"\ntarget datalayout = "{layout}"\n'
+    text += "define i64 @three() { ret i64 3 }"
+    linked = internals.load_object_code(internals.compile_module(text, "three"))
+    assert ctypes.CFUNCTYPE(ctypes.c_int64)(linked.address)() == 3
+
+
+def test_a_module_that_is_wrong_is_refused():
+    with pytest.raises(RuntimeError):
+        internals.compile_module("define i64 @f() { ret i32 3 }", "f")
+
+
+def test_an_intrinsic_shows_its_definition():
+    define, literal = internals.definition_of(namespace()["operand"])
+    assert literal
+    signature, _ = internals.definition_of(namespace()["exp"])[0](
+        internals.typing_context(), types.float32
+    )
+    assert signature.return_type == types.float32
+    assert internals.definition_of(len) is None
+
+
+def test_operators_are_numbas():
+    kind, emit = internals.operator_of(operator.add, (types.int64, types.float32))
+    assert kind == types.float64
+    function = ir.Function(ir.Module(), ir.FunctionType(ir.DoubleType(), []), "f")
+    builder = ir.IRBuilder(function.append_basic_block())
+    given = ir.Constant(ir.IntType(64), 1), ir.Constant(ir.FloatType(), 2.0)
+    assert emit(builder, given).type == ir.DoubleType()
+    with pytest.raises((TypeError, NumbaError)):
+        internals.operator_of(operator.add, (types.int64, types.none))
 
 
 def test_a_fork_waits_for_the_compiler():

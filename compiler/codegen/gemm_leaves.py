@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from staticgrad.compiler import numba_internals as internals
-from staticgrad.compiler.cache import default_cache, kernel_key
+from staticgrad.compiler.cache import kernel_key
 from staticgrad.compiler.codegen.gemm import (
     FEW,
     TALL,
@@ -40,6 +39,7 @@ from staticgrad.compiler.codegen.gemm import (
     tile_wide,
     vectors_of,
 )
+from staticgrad.compiler.codegen.native import compiled_once
 from staticgrad.compiler.pointers import load_float64
 
 TILES, TRANSPOSE, COPY, DOTS = range(4)
@@ -149,8 +149,8 @@ def _dots(number: Callable[[float], Any]) -> Callable[..., None]:
         size, lanes = element_bytes(alpha), lanes_of(alpha)
         while m > 0:
             rows = min(1 if m == 1 else (2 if m == 2 else FEW), lanes)
-            across = lanes // rows
-            for j in range(0, n, across):
+            across, j = lanes // rows, 0
+            while j < n:
                 row, place = b + j * b_row * size, c + j * size
                 if rows == 1:
                     dots_1(a, a_row, row, b_row, place, c_row, k, alpha, beta, n - j, m)
@@ -158,6 +158,7 @@ def _dots(number: Callable[[float], Any]) -> Callable[..., None]:
                     dots_2(a, a_row, row, b_row, place, c_row, k, alpha, beta, n - j, m)
                 else:
                     dots_4(a, a_row, row, b_row, place, c_row, k, alpha, beta, n - j, m)
+                j += across
             m -= rows
             a += rows * a_row * size
             c += rows * c_row * size
@@ -166,10 +167,10 @@ def _dots(number: Callable[[float], Any]) -> Callable[..., None]:
 
 
 _LEAVES = {
-    TILES: (_tiles, 12),
-    TRANSPOSE: (_transpose, 5),
-    COPY: (_copy, 5),
-    DOTS: (_dots, 10),
+    TILES: _tiles,
+    TRANSPOSE: _transpose,
+    COPY: _copy,
+    DOTS: _dots,
 }
 
 
@@ -187,12 +188,7 @@ def as_float64(x):
 
 def leaf_address(leaf: int, itemsize: int) -> int:
     """The address of a compiled piece, for float32 (4) or float64 (8)."""
-    make, arguments = _LEAVES[leaf]
+    number = as_float32 if itemsize == 4 else as_float64
     key = kernel_key(f"matrix product: piece {leaf}, {itemsize} bytes an element")
 
-    def compiled() -> Any:
-        function = make(as_float32 if itemsize == 4 else as_float64)
-        function.__name__ = function.__qualname__ = f"kernel_{key[:24]}"
-        return internals.compile_callback(function, arguments)
-
-    return default_cache().get(key, compiled).address
+    return compiled_once(_LEAVES[leaf](number), key)

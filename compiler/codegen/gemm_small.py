@@ -23,8 +23,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from staticgrad.compiler import blas
-from staticgrad.compiler import numba_internals as internals
-from staticgrad.compiler.cache import default_cache, kernel_key
+from staticgrad.compiler.cache import kernel_key
 from staticgrad.compiler.codegen.emitter import Value
 from staticgrad.compiler.codegen.gemm import (
     FEW,
@@ -34,6 +33,7 @@ from staticgrad.compiler.codegen.gemm import (
     write_tile,
 )
 from staticgrad.compiler.codegen.gemm_leaves import as_float32, as_float64
+from staticgrad.compiler.codegen.native import compiled_once
 from staticgrad.compiler.codegen.vectors import Lanes
 from staticgrad.compiler.pointers import load_float64, load_int64
 
@@ -318,9 +318,5 @@ def small_address(kernel: int, itemsize: int) -> int:
     words = Path(str(blas.__file__)).read_text("utf-8")
     key = kernel_key(f"small product {kernel}, {itemsize} bytes an element\0{words}")
 
-    def compiled() -> Any:
-        function = _KERNELS[kernel](as_float32 if itemsize == 4 else as_float64)
-        function.__name__ = function.__qualname__ = f"kernel_{key[:24]}"
-        return internals.compile_callback(function, 5)
-
-    return default_cache().get(key, compiled).address
+    number = as_float32 if itemsize == 4 else as_float64
+    return compiled_once(_KERNELS[kernel](number), key)

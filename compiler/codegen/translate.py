@@ -1,0 +1,570 @@
+"""Kernel source to LLVM IR, without Numba's front end.
+
+The source of a kernel is Numba source, and Numba can compile it; but of the 70 ms that
+this takes, 40 are type inference and lowering of general Python. The kernel language is
+small: numbers and addresses, assignments, loops, branches, calls of intrinsics and of
+functions that are written in it too. So its syntax tree is walked once, each name keeps
+the one type that it has, and the same intrinsics emit the same instructions. Operators
+of mixed types are left to Numba's own rules and lowering.
+
+What is not in this language raises Unsupported, and Numba compiles it instead
+(cpu.py). Tests compare both.
+
+Names that are assigned once are values; others live in memory that LLVM turns into
+registers. Functions are inlined. A loop's test is at its end, as LLVM wants it.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import operator
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+from staticgrad.compiler import numba_internals as internals
+from staticgrad.compiler.codegen.division import DIVISION
+from staticgrad.compiler.codegen.emitter import Value
+from staticgrad.compiler.codegen.numbers import convert, is_float, value_type
+
+_LONG = ir.IntType(64)
+_INT = types.int64
+
+Static: TypeAlias = Any
+"""A Python object that is known while the source is read: a function, a module."""
+
+
+class Unsupported(Exception):
+    """The source is not in the kernel language."""
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A value and its Numba type; literals keep their literal type."""
+
+    kind: Any
+    value: Value
+
+
+@dataclass(slots=True)
+class _Scope:
+    """The names of one function while it is translated.
+
+    `known` are Python objects, `values` what is assigned once, `slots` the memory of
+    what is assigned `often`. Results go to `results`, and control to `leave`.
+    """
+
+    known: Mapping[str, Static]
+    often: frozenset[str]
+    values: dict[str, Typed] = field(default_factory=dict)
+    slots: dict[str, Typed] = field(default_factory=dict)
+    leave: Any = None
+    results: list[Typed] | None = None
+
+
+_OPERATORS: dict[type, Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.BitAnd: operator.and_,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+_DIVISIONS = {ast.FloorDiv: DIVISION["floor_divide"], ast.Mod: DIVISION["remainder"]}
+
+_DIRECT = {
+    (ast.Add, True): "fadd",
+    (ast.Sub, True): "fsub",
+    (ast.Mult, True): "fmul",
+    (ast.Add, False): "add",
+    (ast.Sub, False): "sub",
+    (ast.Mult, False): "mul",
+    (ast.BitAnd, False): "and_",
+}
+"""Instructions for two floats of one type, and for two int64."""
+
+_COMPARISONS: dict[type, tuple[str, Callable[..., Any]]] = {
+    ast.Lt: ("<", operator.lt),
+    ast.LtE: ("<=", operator.le),
+    ast.Gt: (">", operator.gt),
+    ast.GtE: (">=", operator.ge),
+    ast.Eq: ("==", operator.eq),
+    ast.NotEq: ("!=", operator.ne),
+}
+
+_NUMBERS = {np.float32: types.float32, np.float64: types.float64}
+_EXTREMES = {min: "<", max: ">"}
+
+
+def translated(text: str, names: Mapping[str, Static], symbol: str) -> str:
+    """The IR of the function `kernel` of `text`, whose arguments are int64.
+
+    Raises Unsupported for what the kernel language does not have.
+    """
+    return _module(_parsed(text), names, symbol)
+
+
+def translated_function(function: Callable[..., None], symbol: str) -> str:
+    """The IR of a Python function that is written in the kernel language."""
+    tree, names = _source_of(function)
+    return _module(tree, names, symbol)
+
+
+def _module(tree: ast.FunctionDef, names: Mapping[str, Static], symbol: str) -> str:
+    module = ir.Module(symbol)
+    module.triple, module.data_layout = internals.module_header()
+    count = len(tree.args.args)
+    kind = ir.FunctionType(ir.VoidType(), [_LONG] * count)
+    function = ir.Function(module, kind, symbol)
+    function.attributes.add("nounwind")
+    entry = function.append_basic_block("entry")
+    start = function.append_basic_block("start")
+    translator = _Translator(entry, start)
+    arguments = [Typed(_INT, argument) for argument in function.args]
+    try:
+        translator.call(tree, names, arguments)
+    except (AttributeError, LookupError, TypeError, NotImplementedError) as error:
+        raise Unsupported(f"{symbol}: {error!r}") from error
+    translator.b.ret_void()
+    ir.IRBuilder(entry).branch(start)
+    return str(module)
+
+
+def _parsed(text: str) -> ast.FunctionDef:
+    tree = ast.parse(textwrap.dedent(text)).body[0]
+    if not isinstance(tree, ast.FunctionDef):
+        raise Unsupported("not a function")
+    return tree
+
+
+@cache
+def _tree_of(code: Any) -> ast.FunctionDef:
+    try:
+        return _parsed(inspect.getsource(code))
+    except (OSError, SyntaxError) as error:
+        raise Unsupported(f"no source of {code.co_name}") from error
+
+
+def _source_of(function: Any) -> tuple[ast.FunctionDef, Mapping[str, Static]]:
+    """The syntax tree of a Python function, and the objects that it names."""
+    cells = function.__closure__ or ()
+    inner = {
+        name: cell.cell_contents
+        for name, cell in zip(function.__code__.co_freevars, cells, strict=True)
+    }
+    known = function.__globals__ | inner
+    return _tree_of(function.__code__), known
+
+
+def _assigned_often(tree: ast.FunctionDef) -> frozenset[str]:
+    """Names with several assignments, those of arguments and loops' targets too."""
+    counts = Counter(argument.arg for argument in tree.args.args)
+    loops: Counter[str] = Counter()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For):
+            loops.update(_names_in(node.target))
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            counts[node.id] += 1
+    # A target alone is a value, new in each loop that has it.
+    for name, number in loops.items():
+        counts[name] -= number
+    return frozenset(n for n, count in counts.items() if count + (n in loops) > 1)
+
+
+def _names_in(node: ast.AST) -> list[str]:
+    return [n.id for n in ast.walk(node) if isinstance(n, ast.Name)]
+
+
+class _Translator:
+    """Statements and expressions of nested functions, into one LLVM function."""
+
+    def __init__(self, entry: Any, start: Any) -> None:
+        self.entry = entry
+        self.b = ir.IRBuilder(start)
+        self.scope = _Scope({}, frozenset())
+
+    # Functions
+
+    def call(
+        self, tree: ast.FunctionDef, names: Mapping[str, Static], args: list[Typed]
+    ) -> list[Typed] | None:
+        """The results of a function's body, here and now."""
+        outer = self.scope
+        self.scope = _Scope(names, _assigned_often(tree))
+        self.scope.leave = self.b.append_basic_block("leave")
+        for argument, value in zip(tree.args.args, args, strict=True):
+            self._assign(argument.arg, value)
+        self._body(tree.body)
+        inner, self.scope = self.scope, outer
+        if not self.b.block.is_terminated:
+            self.b.branch(inner.leave)
+        self.b.position_at_end(inner.leave)
+        if inner.results is None:
+            return None
+        return [self._loaded(slot) for slot in inner.results]
+
+    def _body(self, body: Sequence[ast.stmt]) -> None:
+        for statement in body:
+            if self.b.block.is_terminated:
+                return
+            self._statement(statement)
+
+    # Statements
+
+    def _statement(self, statement: ast.stmt) -> None:
+        match statement:
+            case ast.Pass() | ast.Expr(value=ast.Constant()):
+                return
+            case ast.Expr(value=ast.Call() as call):
+                self._call(call)
+            case ast.Assign(targets=[target], value=value):
+                self._unpack(target, value)
+            case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
+                now = self._name(name)
+                self._assign(name, self._binary(op, now, self._value(value)))
+            case ast.For():
+                self._for(statement)
+            case ast.While(test=test, body=body, orelse=[]):
+                self._while(test, body)
+            case ast.If():
+                self._if(statement)
+            case ast.Return(value=value):
+                self._return(value)
+            case _:
+                raise Unsupported(ast.unparse(statement))
+
+    def _unpack(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Name):
+            self._assign(target.id, self._value(value))
+            return
+        if not isinstance(target, ast.Tuple):
+            raise Unsupported(ast.unparse(target))
+        values = self._several(value)
+        for name, one in zip(_names_in(target), values, strict=True):
+            self._assign(name, one)
+
+    def _several(self, node: ast.expr) -> list[Typed]:
+        """The values of a tuple, written out or returned by a function."""
+        if isinstance(node, ast.Tuple):
+            return [self._value(element) for element in node.elts]
+        if isinstance(node, ast.Call):
+            found = self._call(node)
+            if isinstance(found, list):
+                return found
+        raise Unsupported(ast.unparse(node))
+
+    def _assign(self, name: str, value: Typed) -> None:
+        value = _unliteral(value)
+        if name not in self.scope.often:
+            self.scope.values[name] = value
+            return
+        slot = self.scope.slots.get(name)
+        if slot is None:
+            slot = self.scope.slots[name] = self._slot(value)
+        self._keep(value, slot)
+
+    def _slot(self, like: Typed) -> Typed:
+        return Typed(like.kind, ir.IRBuilder(self.entry).alloca(like.value.type))
+
+    def _keep(self, value: Typed, slot: Typed) -> None:
+        if value.kind != slot.kind:
+            raise Unsupported(f"{value.kind} and {slot.kind} of one name")
+        self.b.store(value.value, slot.value)
+
+    def _loaded(self, slot: Typed) -> Typed:
+        return Typed(slot.kind, self.b.load(slot.value))
+
+    def _return(self, node: ast.expr | None) -> None:
+        if node is not None:
+            whole = isinstance(node, ast.Tuple)
+            values = self._several(node) if whole else [self._value(node)]
+            if self.scope.results is None:
+                self.scope.results = [self._slot(value) for value in values]
+            for value, slot in zip(values, self.scope.results, strict=True):
+                self._keep(value, slot)
+        self.b.branch(self.scope.leave)
+
+    def _for(self, node: ast.For) -> None:
+        """A loop over a range, tested at its end."""
+        match node:
+            case ast.For(
+                target=ast.Name(id=name),
+                iter=ast.Call(func=ast.Name(id="range"), args=bounds, keywords=[]),
+                orelse=[],
+            ):
+                start, stop, step = self._range(bounds)
+            case _:
+                raise Unsupported(ast.unparse(node))
+        b = self.b
+        body, after = b.append_basic_block("body"), b.append_basic_block("after")
+        b.cbranch(b.icmp_signed("<", start, stop), body, after)
+        before = b.block
+        b.position_at_end(body)
+        index = b.phi(_LONG)
+        index.add_incoming(start, before)
+        self._assign(name, Typed(_INT, index))
+        self._body(node.body)
+        following = b.add(index, step, flags=("nsw",))
+        index.add_incoming(following, b.block)
+        b.cbranch(b.icmp_signed("<", following, stop), body, after)
+        b.position_at_end(after)
+
+    def _range(self, bounds: Sequence[ast.expr]) -> tuple[Value, Value, Value]:
+        found = [self._long(bound) for bound in bounds]
+        if len(found) == 1:
+            found.insert(0, _long(0))
+        if len(found) == 2:
+            found.append(_long(1))
+        start, stop, step = found
+        if not isinstance(step, ir.Constant) or step.constant <= 0:
+            raise Unsupported("a range with a step that may be negative")
+        return start, stop, step
+
+    def _long(self, node: ast.expr) -> Value:
+        found = self._value(node)
+        if found.kind != _INT:
+            raise Unsupported(f"{ast.unparse(node)} is no int64")
+        return found.value
+
+    def _while(self, test: ast.expr, body: Sequence[ast.stmt]) -> None:
+        b = self.b
+        inside, after = b.append_basic_block("while"), b.append_basic_block("after")
+        b.cbranch(self._truth(test), inside, after)
+        b.position_at_end(inside)
+        self._body(body)
+        if not b.block.is_terminated:
+            b.cbranch(self._truth(test), inside, after)
+        b.position_at_end(after)
+
+    def _if(self, node: ast.If) -> None:
+        b = self.b
+        then, other = b.append_basic_block("then"), b.append_basic_block("else")
+        after = b.append_basic_block("after")
+        b.cbranch(self._truth(node.test), then, other)
+        for block, body in ((then, node.body), (other, node.orelse)):
+            b.position_at_end(block)
+            self._body(body)
+            if not b.block.is_terminated:
+                b.branch(after)
+        b.position_at_end(after)
+
+    def _truth(self, node: ast.expr) -> Value:
+        found = self._value(node)
+        if found.kind == types.boolean:
+            return found.value
+        if found.kind != _INT:
+            raise Unsupported(f"the truth of {ast.unparse(node)}")
+        return self.b.icmp_unsigned("!=", found.value, _long(0))
+
+    # Expressions
+
+    def _value(self, node: ast.expr) -> Typed:
+        """The value of an expression, which is no literal any more."""
+        return _unliteral(self._expression(node))
+
+    def _expression(self, node: ast.expr) -> Typed:
+        match node:
+            case ast.Constant(value=value):
+                return _constant(value)
+            case ast.Name(id=name):
+                return self._name(name)
+            case ast.Attribute():
+                return _constant(self._static(node))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return self._negative(self._expression(operand))
+            case ast.BinOp(left=left, op=op, right=right):
+                return self._binary(op, self._expression(left), self._expression(right))
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                return self._compare(op, self._value(left), self._value(right))
+            case ast.BoolOp(op=op, values=values):
+                return self._all_or_any(isinstance(op, ast.And), values)
+            case ast.IfExp():
+                return self._either(node)
+            case ast.Call():
+                found = self._call(node)
+                if isinstance(found, Typed):
+                    return found
+        raise Unsupported(ast.unparse(node))
+
+    def _name(self, name: str) -> Typed:
+        if name in self.scope.slots:
+            return self._loaded(self.scope.slots[name])
+        if name in self.scope.values:
+            return self.scope.values[name]
+        return _constant(self.scope.known[name])
+
+    def _static(self, node: ast.expr) -> Static:
+        """The Python object of a name, or of an attribute of a module."""
+        if isinstance(node, ast.Attribute):
+            return getattr(self._static(node.value), node.attr)
+        if isinstance(node, ast.Name):
+            return self.scope.known.get(node.id) or _BUILTINS[node.id]
+        raise Unsupported(ast.unparse(node))
+
+    def _negative(self, x: Typed) -> Typed:
+        if isinstance(x.value, ir.Constant):
+            literal = isinstance(x.kind, types.IntegerLiteral)
+            number = -x.value.constant
+            kind = types.literal(number) if literal else x.kind
+            return Typed(kind, ir.Constant(x.value.type, number))
+        if x.kind == _INT:
+            return Typed(x.kind, self.b.neg(x.value))
+        if is_float(x.kind):
+            return Typed(x.kind, self.b.fneg(x.value))
+        raise Unsupported(f"the negative of {x.kind}")
+
+    def _binary(self, op: ast.operator, x: Typed, y: Typed) -> Typed:
+        function = _OPERATORS[type(op)]
+        if _is_whole(x) and _is_whole(y):
+            return _constant(function(x.kind.literal_value, y.kind.literal_value))
+        x, y = _unliteral(x), _unliteral(y)
+        direct = x.kind == y.kind and (is_float(x.kind) or x.kind == _INT)
+        name = _DIRECT.get((type(op), is_float(x.kind)))
+        if direct and name is not None:
+            return Typed(x.kind, getattr(self.b, name)(x.value, y.value))
+        if x.kind == y.kind == _INT and type(op) in _DIVISIONS:
+            definition = internals.definition_of(_DIVISIONS[type(op)])
+            assert definition is not None
+            return self._intrinsic(*definition, (x, y))
+        return self._by_numba(function, x, y)
+
+    def _compare(self, op: ast.cmpop, x: Typed, y: Typed) -> Typed:
+        relation, function = _COMPARISONS[type(op)]
+        if x.kind == y.kind and is_float(x.kind):
+            # Only "not equal" is true of NaN.
+            test = self.b.fcmp_unordered if relation == "!=" else self.b.fcmp_ordered
+            return Typed(types.boolean, test(relation, x.value, y.value))
+        if x.kind == y.kind and x.kind in (_INT, types.int32):
+            test = self.b.icmp_signed
+            return Typed(types.boolean, test(relation, x.value, y.value))
+        return self._by_numba(function, x, y)
+
+    def _by_numba(self, function: Callable[..., Any], x: Typed, y: Typed) -> Typed:
+        kind, emit = internals.operator_of(function, (x.kind, y.kind))
+        return Typed(kind, emit(self.b, (x.value, y.value)))
+
+    def _all_or_any(self, both: bool, nodes: Sequence[ast.expr]) -> Typed:
+        """Conditions that have no effects, all evaluated."""
+        join = self.b.and_ if both else self.b.or_
+        total, *others = (self._truth(node) for node in nodes)
+        for other in others:
+            total = join(total, other)
+        return Typed(types.boolean, total)
+
+    def _either(self, node: ast.IfExp) -> Typed:
+        b = self.b
+        then, other = b.append_basic_block("then"), b.append_basic_block("else")
+        after = b.append_basic_block("after")
+        b.cbranch(self._truth(node.test), then, other)
+        found = []
+        for block, value in ((then, node.body), (other, node.orelse)):
+            b.position_at_end(block)
+            found.append((self._value(value), b.block))
+            b.branch(after)
+        b.position_at_end(after)
+        kinds = {value.kind for value, _ in found}
+        if len(kinds) != 1:
+            raise Unsupported(ast.unparse(node))
+        merged = b.phi(found[0][0].value.type)
+        for result, block in found:
+            merged.add_incoming(result.value, block)
+        return Typed(kinds.pop(), merged)
+
+    # Calls
+
+    def _call(self, node: ast.Call) -> Typed | list[Typed] | None:
+        function = self._static(node.func)
+        args = [self._argument(argument) for argument in node.args]
+        if node.keywords:
+            raise Unsupported(ast.unparse(node))
+        if function in _NUMBERS:
+            return self._converted(_unliteral(args[0]), _NUMBERS[function])
+        if function in _EXTREMES:
+            return self._extreme(_EXTREMES[function], *map(_unliteral, args))
+        definition = internals.definition_of(function)
+        if definition is not None:
+            return self._intrinsic(*definition, args)
+        tree, names = _source_of(getattr(function, "py_func", function))
+        found = self.call(tree, names, [_unliteral(argument) for argument in args])
+        return found[0] if found is not None and len(found) == 1 else found
+
+    def _argument(self, node: ast.expr) -> Typed:
+        """An argument; a tuple of int64 becomes an array."""
+        if not isinstance(node, ast.Tuple):
+            return self._expression(node)
+        longs = [self._long(element) for element in node.elts]
+        array = ir.Constant(ir.ArrayType(_LONG, len(longs)), ir.Undefined)
+        for place, long in enumerate(longs):
+            array = self.b.insert_value(array, long, place)
+        return Typed(types.UniTuple(_INT, len(longs)), array)
+
+    def _intrinsic(
+        self, define: Callable[..., Any], literal: bool, args: Sequence[Typed]
+    ) -> Typed:
+        if not literal:
+            args = [_unliteral(argument) for argument in args]
+        kinds = [argument.kind for argument in args]
+        found = define(internals.typing_context(), *kinds)
+        if found is None:
+            raise Unsupported(f"{define.__name__} of {kinds}")
+        signature, emit = found
+        values = [
+            self._converted(argument, kind).value
+            for argument, kind in zip(args, signature.args, strict=True)
+        ]
+        context = internals.target_context()
+        return Typed(signature.return_type, emit(context, self.b, signature, values))
+
+    def _converted(self, x: Typed, kind: Any) -> Typed:
+        if x.kind == kind or types.unliteral(x.kind) == types.unliteral(kind):
+            return Typed(kind, x.value)
+        x = _unliteral(x)
+        number = isinstance(x.kind, types.Number | types.Boolean)
+        if not number or not isinstance(kind, types.Number | types.Boolean):
+            raise Unsupported(f"{x.kind} as {kind}")
+        return Typed(kind, convert(self.b, x.value, x.kind, kind))
+
+    def _extreme(self, relation: str, x: Typed, y: Typed) -> Typed:
+        if x.kind != _INT or y.kind != _INT:
+            raise Unsupported("an extreme of other numbers than int64")
+        first = self.b.icmp_signed(relation, x.value, y.value)
+        return Typed(_INT, self.b.select(first, x.value, y.value))
+
+
+_BUILTINS = {"min": min, "max": max}
+
+
+def _long(value: int) -> Value:
+    return ir.Constant(_LONG, value)
+
+
+def _is_whole(x: Typed) -> bool:
+    return isinstance(x.kind, types.IntegerLiteral)
+
+
+def _unliteral(x: Typed) -> Typed:
+    return Typed(types.unliteral(x.kind), x.value)
+
+
+def _constant(value: Static) -> Typed:
+    """A number or a name of a type in source."""
+    if isinstance(value, bool):
+        return Typed(
+            types.literal(value), ir.Constant(value_type(types.boolean), int(value))
+        )
+    if isinstance(value, int):
+        return Typed(types.literal(value), _long(value))
+    if isinstance(value, float):
+        return Typed(types.float64, ir.Constant(ir.DoubleType(), value))
+    if isinstance(value, str):
+        return Typed(types.literal(value), None)
+    raise Unsupported(f"{value!r} as a number")

@@ -1,0 +1,236 @@
+"""Is kernel source that is translated to LLVM IR the same as Numba's compilation of it?
+
+Every kernel below is compiled both ways and run on the same memory. Sums may differ in
+the last bits, because LLVM may add in another order; everything else is equal.
+"""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+import staticgrad as sg
+from staticgrad.compiler import numba_internals as internals
+from staticgrad.compiler.codegen import call as calling
+from staticgrad.compiler.codegen import native
+from staticgrad.compiler.codegen.call import Call
+from staticgrad.compiler.codegen.cpu import NativeKernel
+from staticgrad.compiler.codegen.loops import kernel_source
+from staticgrad.compiler.codegen.translate import Unsupported
+from staticgrad.compiler.codegen.writer import canonical
+from staticgrad.compiler.finish import loop_of
+from staticgrad.compiler.kernels import FinishKernel, LoopKernel
+from staticgrad.ir.size import evaluate
+
+SIZES = {"n": 37, "m": 20, "extent": 37, "chunks": 3}
+ROUNDING = {np.dtype("float32"): 1e-5, np.dtype("float64"): 1e-13}
+
+
+def mixed_types(x, y, i, c):
+    """Conversions, integers, bits, comparisons and selections."""
+    j = i.astype("int32") * 3 - (i // 7) % 5
+    bits = (j << 2) ^ (j >> 1) | 5
+    flags = (x < y) & c | sg.isnan(y)
+    wide = x.astype("float64") ** 3 + i
+    narrow = i.astype("int8") + (x > 0).astype("int8")
+    return sg.where(flags, x, -y), bits, wide, narrow, sg.sign(i) + sg.abs(j)
+
+
+def functions(x, y, i, c):
+    """Elementary functions, with the guards of sin and cos, near and far."""
+    far = sg.sin(x * 1e9) + sg.cos(y)
+    near = sg.sin(sg.tanh(x)) * sg.exp(-y * y)
+    return far, near, sg.log1p(sg.abs(x)), sg.softplus(x) * sg.sigmoid(y), x / y
+
+
+def reductions(x, y, i, c):
+    """Registers of every kind, along rows and along columns."""
+    return (
+        sg.sum(x * y, axis=1), sg.max(x, axis=0), sg.min(y, axis=1), sg.sum(x),
+        sg.any(c, axis=1), sg.all(c, axis=0), sg.prod(x, axis=1), sg.sum(i, axis=1),
+    )  # fmt: skip
+
+
+def rows(x, y, i, c):
+    """Scratch rows, gathers with checked indices, picked elements."""
+    labels = i[:, 0] % 20
+    picked = x[:, i[0] % 20]
+    return sg.nn.cross_entropy(x, labels), sg.nn.softmax(y, axis=1), picked
+
+
+def chain(x, y, i, c):
+    """A body that runs in pieces, in blocks."""
+    for _ in range(12):
+        x = sg.tanh(x) * 0.9 + 0.1
+    return x
+
+
+def draws(x, y, i, c):
+    """Random numbers."""
+    return sg.random.uniform(sg.random.key(3), (40, 20)) * x
+
+
+GRAPHS = (mixed_types, functions, reductions, rows, chain, draws)
+
+
+def kernels_of(build, shape):
+    """The loops of a graph and of its gradient."""
+    with sg.Graph():
+        x, y = sg.input("x", shape), sg.input("y", shape)
+        i, c = sg.input("i", shape, dtype="int64"), sg.input("c", shape, dtype="bool")
+        found = build(x, y, i, c)
+        outputs = found if isinstance(found, tuple) else (found,)
+        floats = [t for t in outputs if t.dtype.kind == "f"]
+        total = sum(sg.sum(t.astype("float64")) for t in floats)
+        gradient = sg.grad(total, [x, y], unused="zero")
+        f = sg.compile((outputs, gradient), inputs=[x, y, i, c])
+    kernels = (
+        loop_of(k) if isinstance(k, FinishKernel) else k
+        for k in f.target.code.schedule.kernels
+    )
+    return [kernel for kernel in kernels if isinstance(kernel, LoopKernel)]
+
+
+def extent_of(kernel, number):
+    """How many elements an operand needs: the largest index that any access has."""
+    most = 1
+    for statement in statements(kernel.body):
+        access = getattr(statement, "access", None)
+        if access is None or access.operand != number:
+            continue
+        last = evaluate(access.offset, SIZES)
+        for stride, axis in zip(access.strides, kernel.axes, strict=True):
+            last += max(evaluate(stride, SIZES) * (evaluate(axis, SIZES) - 1), 0)
+        if access.dynamic is not None:
+            last += 40 * evaluate(access.dynamic[1], SIZES)
+        most = max(most, last + 1)
+    return most
+
+
+def statements(body):
+    for statement in body:
+        yield statement
+        yield from statements(getattr(statement, "body", ()))
+
+
+def memory_of(kernel):
+    """Numbers for every operand: ordinary ones, and some that are not."""
+    rng = np.random.default_rng(0)
+    arrays = []
+    for number, operand in enumerate(kernel.operands):
+        size = extent_of(kernel, number)
+        values = rng.standard_normal(size) * 4
+        if operand.dtype.kind == "f":
+            values[rng.integers(0, size, 2)] = np.nan, -np.inf
+        arrays.append(np.resize(values, size).astype(operand.dtype))
+        if operand.dtype.kind in "iu":
+            arrays[-1] = rng.integers(0, 19, size).astype(operand.dtype)
+    return arrays
+
+
+def run(kernel, compiled, monkeypatch):
+    """The operands after a run, and what was reported."""
+
+    def use(kernels):
+        return [NativeKernel(compiled.address, "", False, 0.0) for _ in kernels]
+
+    monkeypatch.setattr(calling, "native", use)
+    arrays = memory_of(kernel)
+    call = Call(kernel, arrays, SIZES).run()
+    return arrays, call.status
+
+
+def equal(kernel, first, second):
+    adds = any(getattr(s, "combine", None) for s in statements(kernel.body))
+    for x, y in zip(first, second, strict=True):
+        if adds and x.dtype.kind == "f":
+            rounding = ROUNDING[x.dtype]
+            np.testing.assert_allclose(x, y, rtol=rounding, atol=rounding)
+        else:
+            np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("shape", [(40, 20), ("n", "m")], ids=["literal", "symbols"])
+@pytest.mark.parametrize("build", GRAPHS, ids=lambda build: build.__name__)
+def test_both_ways_do_the_same(build, shape, monkeypatch):
+    if build in (rows, draws) and shape != (40, 20):
+        shape = ("n", 20) if build is rows else (40, 20)
+    for number, kernel in enumerate(kernels_of(build, shape)):
+        text = canonical(kernel_source(kernel).text)
+        key = f"{number:024}"
+        ours = native.compiled(text, f"t{key}")
+        assert isinstance(ours, internals.Linked), text
+        theirs = native.compiled_by_numba(native.python_function(text), f"n{key}")
+        with np.errstate(all="ignore"):
+            first, status = run(kernel, ours, monkeypatch)
+            second, expected = run(kernel, theirs, monkeypatch)
+        equal(kernel, first, second)
+        np.testing.assert_array_equal(status, expected)
+
+
+HEAD = "def kernel(operands, sizes, begin, end, context):\n"
+STORE = '    p0 = operand(operands, 0, "int64", 0, 1)\n    store(p0, 0, {})\n'
+
+
+def stored(lines):
+    """What source stores as its last statement, compiled both ways."""
+    text = HEAD + lines
+    results = []
+    for make in (
+        native.compiled,
+        lambda text, key: native.compiled_by_numba(native.python_function(text), key),
+    ):
+        cell = np.zeros(1, np.int64)
+        table = np.array([cell.ctypes.data], np.int64)
+        made = make(text, f"s{abs(hash(text)):030}")
+        call = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 5)(made.address)
+        call(table.ctypes.data, 0, 3, 9, 0)
+        results.append(int(cell[0]))
+    assert results[0] == results[1]
+    return results[0]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("    x = 0\n    for i in range(begin, end):\n        x += i\n", 33),
+        ("    x = 0\n    for i in range(end, begin):\n        x += i\n", 0),
+        ("    x = 0\n    for i in range(0, end, 4):\n        x = x * 10 + i\n", 48),
+        ("    x = 1\n    while x < end:\n        x += x\n", 16),
+        ("    x = -begin * 2 & -4\n", -8),
+        ("    x = end // begin + end % 4\n", 4),
+        ("    x = 5 if begin < end and begin == 3 else 6\n", 5),
+        ("    if begin > end:\n        x = 1\n    else:\n        x = 2\n", 2),
+        ("    x, y = begin, end\n    x = x - y\n", -6),
+        ("    x = min(begin, end) + max(begin, end) * 10\n", 93),
+        ("    x = int64(float32(0.1) * float32(30))\n", 3),
+        ("    x = int64(begin * 0.5)\n", 1),
+    ],
+)
+def test_statements(lines, expected):
+    assert stored(lines + STORE.format("x")) == expected
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "    x = [begin]\n",
+        "    x = begin\n    x = float32(begin)\n",
+        "    for i in range(0, 9, begin):\n        x = i\n",
+        "    x = undefined(begin)\n",
+        "    x = missing\n",
+        "    x = begin ** end\n",
+        "    with begin:\n        pass\n",
+    ],
+)
+def test_what_is_not_in_the_language_is_refused(lines):
+    with pytest.raises(Unsupported):
+        native.ir_of(HEAD + lines, "kernel")
+
+
+def test_what_is_refused_is_compiled_by_numba():
+    lines = "    x = begin ** 2\n" + STORE.format("x")
+    text = HEAD + lines
+    with pytest.raises(Unsupported):
+        native.ir_of(text, "kernel")
+    assert stored(lines) == 9
