@@ -39,9 +39,19 @@ Direction: TypeAlias = Literal["reverse", "forward"]
 Gradients: TypeAlias = dict[Tensor, Tensor]
 
 
+class _Missing:
+    """Stands for an argument that has to be given, so that an error can say more."""
+
+    def __repr__(self) -> str:
+        return "<to be given>"
+
+
+MISSING: Any = _Missing()
+
+
 def grad(
     y: Tensor,
-    wrt: Any,
+    wrt: Any = MISSING,
     cotangent: Any = None,
     unused: Unused = "error",
     simplify: bool = True,
@@ -81,7 +91,7 @@ def grad(
 
 def value_and_grad(
     y: Tensor,
-    wrt: Any,
+    wrt: Any = MISSING,
     cotangent: Any = None,
     unused: Unused = "error",
     simplify: bool = True,
@@ -98,8 +108,8 @@ def value_and_grad(
 
 def vjp(
     y: Any,
-    wrt: Any,
-    cotangent: Any,
+    wrt: Any = MISSING,
+    cotangent: Any = MISSING,
     unused: Unused = "error",
     simplify: bool = True,
 ) -> Any:
@@ -127,8 +137,8 @@ def vjp(
 
 def jvp(
     y: Any,
-    wrt: Any,
-    tangents: Any,
+    wrt: Any = MISSING,
+    tangents: Any = MISSING,
     unused: Unused = "error",
     simplify: bool = True,
 ) -> Any:
@@ -205,7 +215,7 @@ def _check_result(name: str, y: Any, where: str) -> None:
     if callable(y) and not isinstance(y, Tensor):
         own = getattr(y, "__name__", "f")
         own = "f" if own == "<lambda>" else own
-        more = ", v" if name in ("jvp", "vjp") else ""
+        more = ", v" if name in ("hvp", "jvp", "vjp") else ""
         raise GraphError(
             f"{name} requires the Tensor to differentiate, got a function; write "
             f"lambda x{more}: sg.{name}({own}(x), x{more}) for its derivative{where}"
@@ -219,6 +229,11 @@ def _check_result(name: str, y: Any, where: str) -> None:
 
 
 def _check_wrt(name: str, x: Any, where: str) -> None:
+    if x is MISSING:
+        raise GraphError(
+            f"{name} requires what to differentiate with respect to, got the Tensor "
+            f"alone; write sg.{name}(y, x){where}"
+        )
     if not isinstance(x, Tensor):
         raise GraphError(
             f"{name} requires Tensors in wrt, got {type(x).__name__}{where}"
@@ -254,6 +269,11 @@ def _given(
     name: str, what: str, like: Sequence[Tensor], treedef: TreeDef, tree: Any
 ) -> list[Tensor]:
     """The leaves of `tree`, which has the structure `treedef` and types as `like`."""
+    if tree is MISSING:
+        raise GraphError(
+            f"{name} requires {what} for each tensor, got none; write "
+            f"sg.{name}(y, x, v){at(here())}"
+        )
     leaves = flatten_as(treedef, tree)
     return [_typed(name, what, t, g) for t, g in zip(like, leaves, strict=True)]
 

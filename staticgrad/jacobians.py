@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from staticgrad.cotangents import zeros
 from staticgrad.differentiate import (
+    MISSING,
     Unused,
     basis,
     check_arguments,
@@ -39,7 +40,7 @@ Mode: TypeAlias = Literal["reverse", "forward"] | None
 
 def jacobian(
     y: Any,
-    x: Any,
+    x: Any = MISSING,
     mode: Mode = None,
     unused: Unused = "error",
     simplify: bool = True,
@@ -73,7 +74,9 @@ def jacobian(
     return unflatten(structure, [unflatten(treedef, row) for row in found])
 
 
-def hessian(y: Tensor, x: Any, unused: Unused = "error", simplify: bool = True) -> Any:
+def hessian(
+    y: Tensor, x: Any = MISSING, unused: Unused = "error", simplify: bool = True
+) -> Any:
     """The second derivatives of the scalar `y`, of shape ``(*x.shape, *x.shape)``.
 
     For a tree it has the structure of `x`, each leaf replaced by the structure of `x`:
@@ -92,7 +95,11 @@ def hessian(y: Tensor, x: Any, unused: Unused = "error", simplify: bool = True) 
 
 
 def hvp(
-    y: Tensor, x: Any, v: Any, unused: Unused = "error", simplify: bool = True
+    y: Tensor,
+    x: Any = MISSING,
+    v: Any = MISSING,
+    unused: Unused = "error",
+    simplify: bool = True,
 ) -> Any:
     """The product of the Hessian of the scalar `y` with `v`: forward over reverse.
 

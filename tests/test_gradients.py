@@ -315,6 +315,26 @@ def test_a_function_is_answered_with_the_lambda_to_write() -> None:
         sg.grad(1.0, parameter(1.0))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["grad", "value_and_grad", "jacobian", "hessian"])
+def test_one_argument_is_answered_with_what_to_write(name: str) -> None:
+    derivative = getattr(sg, name)
+    with pytest.raises(sg.GraphError, match=r"got a function; write lambda x: sg\."):
+        derivative(lambda x: x * x)
+    with pytest.raises(sg.GraphError, match=r"write sg.\w+\(y, x\)  at test_grad"):
+        derivative(parameter(1.0) * 2.0)
+
+
+@pytest.mark.parametrize("name", ["vjp", "jvp", "hvp"])
+def test_a_missing_vector_is_answered_with_what_to_write(name: str) -> None:
+    x = parameter(1.0)
+    with pytest.raises(sg.GraphError, match=r"write sg.\w+\(y, x, v\)  at test_grad"):
+        getattr(sg, name)(x * x, x)
+    with pytest.raises(
+        sg.GraphError, match=r"write lambda x, v: sg\.\w+\(f\(x\), x, v\)"
+    ):
+        getattr(sg, name)(lambda x: x * x)
+
+
 @pytest.mark.parametrize(
     ("cotangent", "error", "match"),
     [

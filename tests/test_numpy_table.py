@@ -23,11 +23,11 @@ N = np.array([6, 1, 4])
 K = np.array([2, 0, 3])
 
 INTEGERS = {
-    "bitwise_and", "bitwise_or", "bitwise_xor", "gcd", "invert", "lcm", "left_shift",
-    "right_shift",
+    "bitwise_and", "bitwise_count", "bitwise_or", "bitwise_xor", "gcd", "invert", "lcm",
+    "left_shift", "right_shift",
 }  # fmt: skip
 ABOVE_ONE = {"arccosh"}
-MATRICES = {"matmul", "vecdot"}
+MATRICES = {"matmul", "vecdot", "matvec", "vecmat"}
 
 
 def of_ufunc(name):
@@ -111,15 +111,30 @@ CALLS = {
     "vander": lambda f: f(V, 3), "var": lambda f: f(M, axis=1, ddof=1),
     "vdot": lambda f: f(V, V), "vsplit": lambda f: f(M, 2),
     "vstack": lambda f: f([M, M]), "where": lambda f: f(M > 0, M, 0.0),
+    "angle": lambda f: f(M), "bitwise_count": lambda f: f(N),
+    "convolve": lambda f: f(V, V, "same"), "correlate": lambda f: f(V, V),
+    "geomspace": lambda f: f(V[::2], V[::2] + 1, 4), "gradient": lambda f: f(S, axis=0),
+    "histogram": lambda f: f(M, 3), "histogram_bin_edges": lambda f: f(M, 3),
+    "interp": lambda f: f(M, np.array([-0.5, 0.0, 0.5]), V),
+    "isin": lambda f: f(N, K), "ix_": lambda f: f(N, K),
+    "poly": lambda f: f(V), "polyadd": lambda f: f(V, V[1:]),
+    "polyder": lambda f: f(V), "polyint": lambda f: f(V),
+    "polymul": lambda f: f(V, V), "polysub": lambda f: f(V, V),
+    "ravel_multi_index": lambda f: f((K, K), (4, 5)),
+    "result_type": lambda f: np.zeros((), f(M, N)),
+    "unravel_index": lambda f: f(N, (3, 4)),
+    "unwrap": lambda f: f(V * 4),
     "zeros_like": lambda f: f(M),
-    "linalg.cross": lambda f: f(S, S), "linalg.diagonal": lambda f: f(S),
+    "linalg.cross": lambda f: f(S, S),
+    "linalg.diagonal": lambda f: f(np.stack([S, S])),
     "linalg.matmul": lambda f: f(M, S),
     "linalg.matrix_norm": lambda f: f(S, ord=np.inf),
     "linalg.matrix_power": lambda f: f(S, 3),
     "linalg.matrix_transpose": lambda f: f(M),
     "linalg.multi_dot": lambda f: f([M, S, S]),
     "linalg.norm": lambda f: f(M, axis=1), "linalg.outer": lambda f: f(V, V),
-    "linalg.tensordot": lambda f: f(M, S, axes=1), "linalg.trace": lambda f: f(S),
+    "linalg.tensordot": lambda f: f(M, S, axes=1),
+    "linalg.trace": lambda f: f(np.stack([S, S])),
     "linalg.vecdot": lambda f: f(M, M),
     "linalg.vector_norm": lambda f: f(M, ord=1, axis=1),
 }  # fmt: skip

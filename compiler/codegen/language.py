@@ -14,6 +14,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from staticgrad.compiler.codegen import philox
+from staticgrad.compiler.codegen.bits import BITS
 from staticgrad.compiler.codegen.division import DIVISION
 from staticgrad.compiler.codegen.emitter import Emitter, Value
 from staticgrad.compiler.codegen.halves import rounding
@@ -139,6 +140,5 @@ def namespace() -> dict[str, Any]:
         "philox_word": philox_word,
     }
     constants = {"nan": math.nan, "inf": math.inf}
-    return (
-        constants | constructors | NUMBERS | DIVISION | _elementary() | draws | memory
-    )
+    numbers = constants | constructors | NUMBERS | BITS | DIVISION
+    return numbers | _elementary() | draws | memory

@@ -177,7 +177,8 @@ class Tensor:
         size: Dim
         at: Any
 
-        def astype(self, dtype: npt.DTypeLike) -> Tensor: ...
+        def astype(self, dtype: npt.DTypeLike, copy: bool = True) -> Tensor: ...
+        def copy(self, order: str = "C") -> Tensor: ...
         def reshape(self, *dims: Any, order: str = "C") -> Tensor: ...
         def transpose(self, *axes: Any) -> Tensor: ...
         def swapaxes(self, axis1: int, axis2: int) -> Tensor: ...
@@ -185,38 +186,99 @@ class Tensor:
         def ravel(self, order: str = "C") -> Tensor: ...
         def flatten(self, order: str = "C") -> Tensor: ...
         def sum(
-            self, axis: Axis = None, dtype: _DType = None, keepdims: bool = False
+            self,
+            axis: Axis = None,
+            dtype: _DType = None,
+            keepdims: bool = False,
+            initial: Any = None,
+            where: Any = None,
         ) -> Tensor: ...
         def prod(
-            self, axis: Axis = None, dtype: _DType = None, keepdims: bool = False
+            self,
+            axis: Axis = None,
+            dtype: _DType = None,
+            keepdims: bool = False,
+            initial: Any = None,
+            where: Any = None,
         ) -> Tensor: ...
         def mean(
-            self, axis: Axis = None, dtype: _DType = None, keepdims: bool = False
+            self,
+            axis: Axis = None,
+            dtype: _DType = None,
+            keepdims: bool = False,
+            where: Any = None,
         ) -> Tensor: ...
         def var(
             self,
             axis: Axis = None,
             dtype: _DType = None,
-            ddof: int = 0,
+            ddof: float = 0,
             keepdims: bool = False,
+            where: Any = None,
+            mean: Any = None,
+            correction: float | None = None,
         ) -> Tensor: ...
         def std(
             self,
             axis: Axis = None,
             dtype: _DType = None,
-            ddof: int = 0,
+            ddof: float = 0,
             keepdims: bool = False,
+            where: Any = None,
+            mean: Any = None,
+            correction: float | None = None,
         ) -> Tensor: ...
-        def max(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
-        def min(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
-        def all(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
-        def any(self, axis: Axis = None, keepdims: bool = False) -> Tensor: ...
+        def max(
+            self,
+            axis: Axis = None,
+            keepdims: bool = False,
+            initial: Any = None,
+            where: Any = None,
+        ) -> Tensor: ...
+        def min(
+            self,
+            axis: Axis = None,
+            keepdims: bool = False,
+            initial: Any = None,
+            where: Any = None,
+        ) -> Tensor: ...
+        def all(
+            self, axis: Axis = None, keepdims: bool = False, where: Any = None
+        ) -> Tensor: ...
+        def any(
+            self, axis: Axis = None, keepdims: bool = False, where: Any = None
+        ) -> Tensor: ...
         def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tensor: ...
         def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tensor: ...
         def clip(self, min: Any = None, max: Any = None) -> Tensor: ...
         def round(self, decimals: int = 0) -> Tensor: ...
         def dot(self, b: Any) -> Tensor: ...
-        def take(self, indices: Any, axis: int | None = None) -> Tensor: ...
+        def take(
+            self, indices: Any, axis: int | None = None, mode: Any = "raise"
+        ) -> Tensor: ...
+        def cumsum(self, axis: int | None = None, dtype: _DType = None) -> Tensor: ...
+        def cumprod(self, axis: int | None = None, dtype: _DType = None) -> Tensor: ...
+        def diagonal(
+            self, offset: int = 0, axis1: int = 0, axis2: int = 1
+        ) -> Tensor: ...
+        def trace(
+            self,
+            offset: int = 0,
+            axis1: int = 0,
+            axis2: int = 1,
+            dtype: _DType = None,
+        ) -> Tensor: ...
+        def repeat(self, repeats: Any, axis: int | None = None) -> Tensor: ...
+        def searchsorted(
+            self, v: Any, side: Any = "left", sorter: Any = None
+        ) -> Tensor: ...
+        def conj(self) -> Tensor: ...
+        def conjugate(self) -> Tensor: ...
+
+        real: Tensor
+        imag: Tensor
+        itemsize: int
+        nbytes: Dim
 
 
 class Storage:

@@ -56,9 +56,11 @@ from staticgrad.ops.contraction import (
     einsum,
     inner,
     kron,
+    matvec,
     tensordot,
     vdot,
     vecdot,
+    vecmat,
 )
 from staticgrad.ops.diagonals import (
     diag,
@@ -94,7 +96,6 @@ from staticgrad.ops.fill import (
     full,
     full_like,
     identity,
-    linspace,
     ones,
     ones_like,
     zeros,
@@ -121,8 +122,15 @@ from staticgrad.ops.functions import (
 from staticgrad.ops.grids import (
     cross,
     indices,
+    ix_,
     meshgrid,
+    ravel_multi_index,
+    unravel_index,
     vander,
+)
+from staticgrad.ops.histograms import (
+    histogram,
+    histogram_bin_edges,
 )
 from staticgrad.ops.hyperbolic import arccosh, arcsinh, arctanh, cosh, sinh
 from staticgrad.ops.indexing import (
@@ -131,6 +139,12 @@ from staticgrad.ops.indexing import (
     scatter_add,
     take,
     take_along_axis,
+)
+from staticgrad.ops.interpolation import (
+    gradient,
+    interp,
+    isin,
+    unwrap,
 )
 from staticgrad.ops.leaves import constant, input, parameter, state
 from staticgrad.ops.logic import logical_and, logical_not, logical_or, logical_xor
@@ -176,9 +190,20 @@ from staticgrad.ops.place import (
     stack,
     vstack,
 )
+from staticgrad.ops.polynomials import (
+    convolve,
+    correlate,
+    poly,
+    polyadd,
+    polyder,
+    polyint,
+    polymul,
+    polysub,
+    polyval,
+)
 from staticgrad.ops.powers import power, square
 from staticgrad.ops.products import dot, matmul, outer
-from staticgrad.ops.promote import as_tensor, astype, stop_gradient
+from staticgrad.ops.promote import as_tensor, astype, result_type, stop_gradient
 from staticgrad.ops.reduce import all, any, max, min, prod, sum
 from staticgrad.ops.repetition import (
     fliplr,
@@ -187,6 +212,12 @@ from staticgrad.ops.repetition import (
     roll,
     rot90,
     tile,
+)
+from staticgrad.ops.representation import (
+    bitwise_count,
+    frexp,
+    nextafter,
+    spacing,
 )
 from staticgrad.ops.scans import (
     cumprod,
@@ -201,6 +232,7 @@ from staticgrad.ops.segments import (
     digitize,
     searchsorted,
     segment_max,
+    segment_mean,
     segment_min,
     segment_prod,
     segment_sum,
@@ -217,8 +249,6 @@ from staticgrad.ops.series import (
     ediff1d,
     iscomplex,
     isreal,
-    logspace,
-    polyval,
     select,
     trapezoid,
     unstack,
@@ -237,6 +267,11 @@ from staticgrad.ops.shape import (
     transpose,
 )
 from staticgrad.ops.slicing import array_split, dsplit, flip, hsplit, split, vsplit
+from staticgrad.ops.spaces import (
+    geomspace,
+    linspace,
+    logspace,
+)
 from staticgrad.ops.special import digamma, erfc, erfinv, lgamma, polygamma
 from staticgrad.ops.stateful import by_mode, update
 from staticgrad.ops.statistics import (
@@ -255,6 +290,7 @@ from staticgrad.ops.statistics import (
     var,
 )
 from staticgrad.ops.trigonometry import (
+    angle,
     arccos,
     arcsin,
     arctan,
@@ -286,44 +322,48 @@ permute_dims = transpose
 pow = power
 
 __all__ = [
-    "abs", "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin", "any",
-    "append", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
-    "arctanh", "argmax", "argmin", "around", "array_equal", "array_equiv",
-    "array_split", "as_tensor", "asin", "asinh", "astype", "atan", "atan2", "atanh",
-    "atleast_1d", "atleast_2d", "atleast_3d", "average", "bincount", "bitwise_and",
-    "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or",
-    "bitwise_right_shift", "bitwise_xor", "block", "broadcast_arrays", "broadcast_to",
-    "by_mode", "cbrt", "ceil", "clip", "column_stack", "concat", "concatenate", "conj",
-    "conjugate", "constant", "copy", "copysign", "corrcoef", "cos", "cosh",
+    "abs", "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin",
+    "angle", "any", "append", "arange", "arccos", "arccosh", "arcsin", "arcsinh",
+    "arctan", "arctan2", "arctanh", "argmax", "argmin", "around", "array_equal",
+    "array_equiv", "array_split", "as_tensor", "asin", "asinh", "astype", "atan",
+    "atan2", "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "average", "bincount",
+    "bitwise_and", "bitwise_count", "bitwise_invert", "bitwise_left_shift",
+    "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "block",
+    "broadcast_arrays", "broadcast_to", "by_mode", "cbrt", "ceil", "clip",
+    "column_stack", "concat", "concatenate", "conj", "conjugate", "constant",
+    "convolve", "copy", "copysign", "corrcoef", "correlate", "cos", "cosh",
     "count_nonzero", "cov", "cross", "cumprod", "cumsum", "cumulative_prod",
     "cumulative_sum", "deg2rad", "degrees", "delete", "diag", "diag_indices",
     "diagflat", "diagonal", "diff", "digamma", "digitize", "divide", "divmod", "dot",
     "dsplit", "dstack", "dynamic_slice", "dynamic_update_slice", "ediff1d", "einsum",
     "elu", "equal", "erf", "erfc", "erfinv", "exp", "exp2", "expand_dims", "expm1",
     "eye", "fabs", "fix", "flip", "fliplr", "flipud", "float_power", "floor",
-    "floor_divide", "fmax", "fmin", "fmod", "full", "full_like", "gammaln", "gcd",
-    "gelu", "greater", "greater_equal", "heaviside", "hsplit", "hstack", "hypot",
-    "identity", "imag", "indices", "inner", "input", "insert", "invert", "isclose",
-    "iscomplex", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "isreal", "kron",
-    "lcm", "ldexp", "leaky_relu", "left_shift", "less", "less_equal", "lgamma",
+    "floor_divide", "fmax", "fmin", "fmod", "frexp", "full", "full_like", "gammaln",
+    "gcd", "gelu", "geomspace", "gradient", "greater", "greater_equal", "heaviside",
+    "histogram", "histogram_bin_edges", "hsplit", "hstack", "hypot", "identity", "imag",
+    "indices", "inner", "input", "insert", "interp", "invert", "isclose", "iscomplex",
+    "isfinite", "isin", "isinf", "isnan", "isneginf", "isposinf", "isreal", "ix_",
+    "kron", "lcm", "ldexp", "leaky_relu", "left_shift", "less", "less_equal", "lgamma",
     "linalg", "linspace", "log", "log1p", "log2", "log10", "log_softmax", "logaddexp",
     "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logspace",
-    "logsumexp", "matmul", "matrix_transpose", "max", "maximum", "mean", "meshgrid",
-    "min", "minimum", "mod", "modf", "moveaxis", "multiply", "nan_to_num", "nanargmax",
-    "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmin", "nanprod",
-    "nanstd", "nansum", "nanvar", "negative", "not_equal", "one_hot", "ones",
-    "ones_like", "outer", "pad", "parameter", "permute_dims", "polygamma", "polyval",
+    "logsumexp", "matmul", "matrix_transpose", "matvec", "max", "maximum", "mean",
+    "meshgrid", "min", "minimum", "mod", "modf", "moveaxis", "multiply", "nan_to_num",
+    "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmin",
+    "nanprod", "nanstd", "nansum", "nanvar", "negative", "nextafter", "not_equal",
+    "one_hot", "ones", "ones_like", "outer", "pad", "parameter", "permute_dims", "poly",
+    "polyadd", "polyder", "polygamma", "polyint", "polymul", "polysub", "polyval",
     "positive", "pow", "power", "prod", "ptp", "put_along_axis", "rad2deg", "radians",
-    "random", "ravel", "real", "reciprocal", "relu", "remainder", "repeat", "reshape",
-    "right_shift", "rint", "roll", "rollaxis", "rot90", "round", "rsqrt", "scatter_add",
-    "searchsorted", "segment_max", "segment_min", "segment_prod", "segment_sum",
-    "select", "sigmoid", "sign", "signbit", "silu", "sin", "sinc", "sinh", "softmax",
-    "softplus", "split", "sqrt", "square", "squeeze", "stack", "state", "std",
-    "stop_gradient", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan",
-    "tanh", "tensordot", "tile", "top_k", "trace", "transpose", "trapezoid", "tri",
-    "tril", "tril_indices", "triu", "triu_indices", "true_divide", "trunc", "unstack",
-    "update", "vander", "var", "vdot", "vecdot", "vsplit", "vstack", "where", "xlogy",
-    "zeros", "zeros_like",
+    "random", "ravel", "ravel_multi_index", "real", "reciprocal", "relu", "remainder",
+    "repeat", "reshape", "result_type", "right_shift", "rint", "roll", "rollaxis",
+    "rot90", "round", "rsqrt", "scatter_add", "searchsorted", "segment_max",
+    "segment_mean", "segment_min", "segment_prod", "segment_sum", "select", "sigmoid",
+    "sign", "signbit", "silu", "sin", "sinc", "sinh", "softmax", "softplus", "spacing",
+    "split", "sqrt", "square", "squeeze", "stack", "state", "std", "stop_gradient",
+    "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh",
+    "tensordot", "tile", "top_k", "trace", "transpose", "trapezoid", "tri", "tril",
+    "tril_indices", "triu", "triu_indices", "true_divide", "trunc", "unravel_index",
+    "unstack", "unwrap", "update", "vander", "var", "vdot", "vecdot", "vecmat",
+    "vsplit", "vstack", "where", "xlogy", "zeros", "zeros_like",
 ]  # fmt: skip
 
 methods.install(Tensor)

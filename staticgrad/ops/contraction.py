@@ -126,12 +126,12 @@ def _as_matrices(
 # ---- einsum --------------------------------------------------------------------------
 
 
-def einsum(subscripts: str, *operands: ArrayLike) -> Tensor:
+def einsum(subscripts: str, *operands: ArrayLike, optimize: Any = True) -> Tensor:
     """The sum of products that `subscripts` describe, as np.einsum.
 
     Each operand's axes are letters; "..." stands for axes that broadcast; after "->"
     are the letters of the result, by default those that stand once, in alphabetical
-    order.
+    order. The order of products is always the best one; `optimize` changes nothing.
 
     Raises ShapeError for subscripts that do not fit.
 
@@ -342,6 +342,38 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, axis: int = -1) -> Tensor:
     return einsum("...i,...i->...", x, y)
 
 
+def matvec(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """The product of matrices and vectors; axes before them broadcast.
+
+    >>> import staticgrad as sg
+    >>> print(sg.matvec(sg.input("x", ("n", 2, 3)), [1.0, 2.0, 3.0]).type)
+    float32[n, 2]
+    """
+    x, y = _matrix_and_vector("matvec", x1, x2, -1)
+    return einsum("...ij,...j->...i", x, y)
+
+
+def vecmat(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """The product of vectors and matrices; axes before them broadcast.
+
+    >>> import staticgrad as sg
+    >>> print(sg.vecmat([1.0, 2.0], sg.input("x", ("n", 2, 3))).type)
+    float32[n, 3]
+    """
+    y, x = _matrix_and_vector("vecmat", x2, x1, -2)
+    return einsum("...i,...ij->...j", x, y)
+
+
+def _matrix_and_vector(
+    name: str, matrix: ArrayLike, vector: ArrayLike, axis: int
+) -> tuple[Tensor, Tensor]:
+    x, y = promoted(matrix, vector)
+    if x.ndim < 2 or y.ndim < 1 or x.shape[axis] != y.shape[-1]:
+        rule = "matrices, and vectors of the size of the axis that is summed"
+        raise shape_error(name, (x, y), rule)
+    return x, y
+
+
 def kron(a: ArrayLike, b: ArrayLike) -> Tensor:
     """The Kronecker product: every element of `a` times the whole of `b`.
 
@@ -360,4 +392,6 @@ def kron(a: ArrayLike, b: ArrayLike) -> Tensor:
     return reshaped(both, tuple(n * m for n, m in zip(left, right, strict=True)))
 
 
-__all__ = ["einsum", "inner", "kron", "tensordot", "vdot", "vecdot"]
+__all__ = [
+    "einsum", "inner", "kron", "matvec", "tensordot", "vdot", "vecdot", "vecmat",
+]  # fmt: skip

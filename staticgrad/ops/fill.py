@@ -1,4 +1,4 @@
-"""Tensors that follow from their shape: zeros, full, eye, arange, linspace.
+"""Tensors that follow from their shape: zeros, full, eye, arange.
 
 Shapes may hold symbolic sizes. Constant fillings are one number, broadcast; ranges of
 numbers are constants, ranges up to a symbolic size count positions.
@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.ir.graph import default_dtype
-from staticgrad.ir.node import Constant, Tensor
+from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import Dim, Size
-from staticgrad.ir.types import INT64, is_float
+from staticgrad.ir.types import INT64
 from staticgrad.ops.arithmetic import add, multiply
 from staticgrad.ops.casting import cast
 from staticgrad.ops.leaves import ShapeLike, as_shape, dtype_of, frozen, is_number
 from staticgrad.ops.named import named
-from staticgrad.ops.promote import ArrayLike, as_tensor, astype, floats
+from staticgrad.ops.promote import ArrayLike, as_tensor, astype
 
 
 def _filled(shape: tuple[Dim, ...], value: Tensor) -> Tensor:
@@ -71,39 +71,54 @@ def full(
     return _filled(dims, value if dtype is None else astype(value, dtype))
 
 
-def zeros_like(a: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
-    """Zeros of the shape and dtype of `a`.
+def zeros_like(
+    a: ArrayLike,
+    dtype: npt.DTypeLike | None = None,
+    *,
+    shape: ShapeLike | None = None,
+) -> Tensor:
+    """Zeros of the shape and dtype of `a`, or of others.
 
     >>> import staticgrad as sg
     >>> print(sg.zeros_like([1, 2]).type)
     int64[2]
     """
     x = as_tensor(a)
-    return zeros(x.shape, dtype or x.dtype)
+    return zeros(x.shape if shape is None else shape, dtype or x.dtype)
 
 
-def ones_like(a: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
-    """Ones of the shape and dtype of `a`.
+def ones_like(
+    a: ArrayLike,
+    dtype: npt.DTypeLike | None = None,
+    *,
+    shape: ShapeLike | None = None,
+) -> Tensor:
+    """Ones of the shape and dtype of `a`, or of others.
 
     >>> import staticgrad as sg
     >>> print(sg.ones_like([1, 2]).type)
     int64[2]
     """
     x = as_tensor(a)
-    return ones(x.shape, dtype or x.dtype)
+    return ones(x.shape if shape is None else shape, dtype or x.dtype)
 
 
 def full_like(
-    a: ArrayLike, fill_value: ArrayLike, dtype: npt.DTypeLike | None = None
+    a: ArrayLike,
+    fill_value: ArrayLike,
+    dtype: npt.DTypeLike | None = None,
+    *,
+    shape: ShapeLike | None = None,
 ) -> Tensor:
-    """`fill_value` everywhere, of the shape and dtype of `a`.
+    """`fill_value` everywhere, of the shape and dtype of `a`, or of others.
 
     >>> import staticgrad as sg
     >>> print(sg.full_like([1, 2], 7).type)
     int64[2]
     """
     x = as_tensor(a)
-    return full(x.shape, fill_value, dtype or x.dtype)
+    dims = x.shape if shape is None else shape
+    return full(dims, fill_value, dtype or x.dtype)
 
 
 def eye(
@@ -159,32 +174,3 @@ def arange(
     kind = INT64 if dtype is None else dtype_of("arange", dtype)
     place = named("position", shape=shape, axis=0, dtype=kind)
     return add(multiply(place, step), first)
-
-
-def linspace(
-    start: ArrayLike,
-    stop: ArrayLike,
-    num: int = 50,
-    endpoint: bool = True,
-    dtype: npt.DTypeLike | None = None,
-) -> Tensor:
-    """`num` numbers from `start` to `stop`, which is the last one if `endpoint`.
-
-    The dtype is the Graph's (float32), or that of the arguments if these are arrays or
-    Tensors.
-
-    >>> import staticgrad as sg
-    >>> sg.compile(sg.linspace(0, 1, 5), target="reference")()
-    array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
-    """
-    first, last = floats(start, stop)
-    weak = first.type.weak and last.type.weak
-    found = default_dtype() if weak else first.dtype
-    found = found if dtype is None else dtype_of("linspace", dtype)
-    if isinstance(first, Constant) and isinstance(last, Constant):
-        ends = first.value, last.value
-        return frozen(np.linspace(*ends, num, endpoint).astype(found))
-    part = frozen(np.linspace(0, 1, num, endpoint, dtype=first.dtype))
-    column = named("reshape", part, shape=(num,) + (1,) * (first - last).ndim)
-    value = first * (1 - column) + last * column
-    return cast(value, found if is_float(found) else first.dtype)

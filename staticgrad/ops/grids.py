@@ -1,17 +1,20 @@
-"""Grids of coordinates and powers: meshgrid, indices, vander; and cross."""
+"""Grids of coordinates, indices and powers: meshgrid, ix_, vander; and cross."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
 import numpy.typing as npt
 
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.size import Shape, Size, product
+from staticgrad.ir.size import Dim, Shape, Size, product
 from staticgrad.ops.casting import cast
 from staticgrad.ops.fill import ones_like
 from staticgrad.ops.index import position
+from staticgrad.ops.indexing import within
+from staticgrad.ops.keys import as_index, as_integers
 from staticgrad.ops.leaves import dtype_of
 from staticgrad.ops.place import stack
 from staticgrad.ops.promote import ArrayLike, as_tensor, promoted
@@ -99,6 +102,92 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Tens
     return stack(powers if increasing else powers[::-1], axis=1)
 
 
+def ix_(*args: ArrayLike) -> tuple[Tensor, ...]:
+    """Indices along one axis each, shaped so that together they select a grid.
+
+    >>> import staticgrad as sg
+    >>> x = sg.constant([[1, 2, 3], [4, 5, 6]])
+    >>> y = x[sg.ix_([0, 1], [0, 2])]
+    >>> sg.compile(y, target="reference")().tolist()
+    [[1, 3], [4, 6]]
+    """
+    lines = [as_tensor(as_integers(_known(arg))) for arg in args]
+    if any(line.ndim != 1 or line.dtype.kind != "i" for line in lines):
+        raise shape_error("ix_", lines, "integers along one axis each")
+    return tuple(
+        reshaped(line, _along(axis, line.shape[0], len(lines)))
+        for axis, line in enumerate(lines)
+    )
+
+
+def _known(arg: ArrayLike) -> ArrayLike:
+    """Where a known mask is true; anything else as it is."""
+    if isinstance(arg, Tensor):
+        return arg
+    array = np.asarray(arg)
+    return np.flatnonzero(array) if array.dtype.kind == "b" else arg
+
+
+def ravel_multi_index(
+    multi_index: Sequence[ArrayLike],
+    dims: Sequence[int | Size],
+    mode: str | Sequence[str] = "raise",
+    order: str = "C",
+) -> Tensor:
+    """The places, in an array of shape `dims` raveled, of the elements at indices.
+
+    An index out of range is an IndexOutOfRange; with `mode` "wrap" it is taken modulo
+    the size, with "clip" it becomes the nearest one.
+
+    >>> import staticgrad as sg
+    >>> y = sg.ravel_multi_index(([0, 1], [2, 0]), (2, 3))
+    >>> sg.compile(y, target="reference")().tolist()
+    [2, 3]
+    """
+    shape = as_shape(dims)
+    parts = list(multi_index)
+    modes = [mode] * len(shape) if isinstance(mode, str) else list(mode)
+    if len(parts) != len(shape) or len(modes) != len(shape):
+        rule = f"an index for each of {len(shape)} dimensions, got {len(parts)}"
+        raise shape_error("ravel_multi_index", (), rule)
+    strides = _strides("ravel_multi_index", shape, order)
+    flat: Tensor | None = None
+    for part, n, how, stride in zip(parts, shape, modes, strides, strict=True):
+        moved = part if how == "raise" else within(part, n, how)
+        term = as_index(moved, n, wrap=False) * stride
+        flat = term if flat is None else flat + term
+    if flat is None:
+        raise shape_error("ravel_multi_index", (), "at least one dimension")
+    return flat
+
+
+def _strides(name: str, shape: Shape, order: str) -> list[Dim]:
+    if order not in ("C", "F"):
+        raise shape_error(name, (), f"order C or F, got {order!r}")
+    steps = range(len(shape))
+    if order == "C":
+        return [product(shape[k + 1 :]) for k in steps]
+    return [product(shape[:k]) for k in steps]
+
+
+def unravel_index(
+    indices: ArrayLike, shape: Sequence[int | Size], order: str = "C"
+) -> tuple[Tensor, ...]:
+    """The index along each axis of `shape` of places in it raveled.
+
+    An index out of range is an IndexOutOfRange.
+
+    >>> import staticgrad as sg
+    >>> y = sg.unravel_index([2, 3], (2, 3))
+    >>> [v.tolist() for v in sg.compile(y, target="reference")()]
+    [[0, 1], [2, 0]]
+    """
+    dims = as_shape(shape)
+    place = as_index(indices, product(dims), wrap=False)
+    strides = _strides("unravel_index", dims, order)
+    return tuple(place // stride % n for stride, n in zip(strides, dims, strict=True))
+
+
 def cross(
     a: ArrayLike,
     b: ArrayLike,
@@ -130,4 +219,7 @@ def cross(
     return moveaxis(cast(result, x.dtype), -1, one_axis("cross", result, axisc))
 
 
-__all__ = ["cross", "indices", "meshgrid", "vander"]
+__all__ = [
+    "cross", "indices", "ix_", "meshgrid", "ravel_multi_index", "unravel_index",
+    "vander",
+]  # fmt: skip

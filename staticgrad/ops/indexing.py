@@ -81,12 +81,12 @@ def take(
     place = one_axis("take", x, axis)
     if mode not in ("raise", "wrap", "clip"):
         raise shape_error("take", (), f"mode raise, wrap or clip, got {mode!r}")
-    index = _within(indices, x.shape[place], mode) if mode != "raise" else indices
+    index = within(indices, x.shape[place], mode) if mode != "raise" else indices
     return taken(x, as_index(index, x.shape[place]), place)
 
 
-def _within(indices: ArrayLike, extent: Dim, mode: Mode) -> Tensor:
-    """`indices` moved into ``0..extent-1``."""
+def within(indices: ArrayLike, extent: Dim, mode: str) -> Tensor:
+    """`indices` moved into ``0..extent-1``, by `mode` "wrap" or "clip"."""
     index = cast(as_tensor(as_integers(indices)), "int64")
     last = as_tensor(extent, index)
     if mode == "wrap":

@@ -12,18 +12,25 @@ import math
 import string
 from collections.abc import Sequence
 
+import numpy.typing as npt
+
 from staticgrad.errors import GraphError
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.source import at, here
+from staticgrad.ops import diagonals, grids, products
 from staticgrad.ops.casting import cast
 from staticgrad.ops.choice import where
 from staticgrad.ops.contraction import einsum, tensordot, vecdot
-from staticgrad.ops.diagonals import diagonal, trace
 from staticgrad.ops.fill import eye
-from staticgrad.ops.grids import cross
 from staticgrad.ops.powers import power
-from staticgrad.ops.products import matmul, outer
-from staticgrad.ops.promote import ArrayLike, as_tensor, quotients, widened
+from staticgrad.ops.products import matmul
+from staticgrad.ops.promote import (
+    ArrayLike,
+    as_tensor,
+    promoted,
+    quotients,
+    widened,
+)
 from staticgrad.ops.reduce import max, min, sum
 from staticgrad.ops.rules import one_axis, shape_error
 from staticgrad.ops.shape import axis_list, broadcast_to, matrix_transpose, squeeze
@@ -155,6 +162,52 @@ def _unknown(what: str, ord: Order, known: str) -> GraphError:
         f"norm {what} requires ord to be {known}, got {ord!r}; the others need a "
         f"decomposition{at(here())}"
     )
+
+
+def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Tensor:
+    """Diagonal `offset` of the matrices in the last two axes.
+
+    >>> import staticgrad as sg
+    >>> print(sg.linalg.diagonal(sg.input("x", (5, "n", "n"))).type)
+    float32[5, n]
+    """
+    return diagonals.diagonal(x, offset, -2, -1)
+
+
+def trace(
+    x: ArrayLike, /, *, offset: int = 0, dtype: npt.DTypeLike | None = None
+) -> Tensor:
+    """The sum of diagonal `offset` of the matrices in the last two axes.
+
+    >>> import staticgrad as sg
+    >>> print(sg.linalg.trace(sg.input("x", (5, "n", "n"))).type)
+    float32[5]
+    """
+    return diagonals.trace(x, offset, -2, -1, dtype)
+
+
+def outer(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
+    """The product of every element of one vector with every one of another.
+
+    >>> import staticgrad as sg
+    >>> print(sg.linalg.outer(sg.input("x", ("n",)), [1.0, 2.0]).type)
+    float32[n, 2]
+    """
+    x, y = promoted(x1, x2)
+    if x.ndim != 1 or y.ndim != 1:
+        raise shape_error("outer", (x, y), "two vectors", "use sg.outer")
+    return products.outer(x, y)
+
+
+def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Tensor:
+    """The vector product of vectors of three elements along `axis`.
+
+    >>> import staticgrad as sg
+    >>> y = sg.linalg.cross([1, 0, 0], [0, 1, 0])
+    >>> sg.compile(y, target="reference")().tolist()
+    [0, 0, 1]
+    """
+    return grids.cross(x1, x2, axis=axis)
 
 
 def matrix_power(a: ArrayLike, n: int) -> Tensor:

@@ -19,11 +19,16 @@ from staticgrad.ops import (
     arithmetic,
     bits,
     compare,
+    diagonals,
     division,
     functions,
     indexing,
+    parts,
     powers,
     products,
+    repetition,
+    scans,
+    segments,
     shape,
     statistics,
 )
@@ -127,6 +132,11 @@ def _transpose(self: Tensor, *axes: Any) -> Tensor:
     if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], Sequence)):
         return shape.transpose(self, axes[0])
     return shape.transpose(self, axes or None)
+
+
+def _copy(self: Tensor, order: str = "C") -> Tensor:
+    """The same: a Tensor never changes."""
+    return self
 
 
 def _flatten(self: Tensor, order: str = "C") -> Tensor:
@@ -253,6 +263,19 @@ METHODS: dict[str, Any] = {
     "round": functions.round,
     "dot": products.dot,
     "take": indexing.take,
+    "cumsum": scans.cumsum,
+    "cumprod": scans.cumprod,
+    "diagonal": diagonals.diagonal,
+    "trace": diagonals.trace,
+    "repeat": repetition.repeat,
+    "searchsorted": segments.searchsorted,
+    "conj": parts.conjugate,
+    "conjugate": parts.conjugate,
+    "real": property(parts.real),
+    "imag": property(parts.imag),
+    "copy": _copy,
+    "itemsize": property(lambda self: self.dtype.itemsize),
+    "nbytes": property(lambda self: _size(self) * self.dtype.itemsize),
 }
 
 

@@ -9,18 +9,26 @@ from __future__ import annotations
 import numpy.typing as npt
 
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.types import FLOAT64, is_float
+from staticgrad.ir.types import is_float
 from staticgrad.ops.casting import cast
-from staticgrad.ops.choice import where
+from staticgrad.ops.choice import where as choose
 from staticgrad.ops.compare import isnan
-from staticgrad.ops.leaves import dtype_of
+from staticgrad.ops.logic import as_bool
 from staticgrad.ops.promote import ArrayLike, as_tensor, widened
-from staticgrad.ops.reduce import Axis, all, max, min, prod, sum
-from staticgrad.ops.statistics import argmax, argmin, root
+from staticgrad.ops.reduce import Axis, Where, all, mask_of, max, min, prod, sum
+from staticgrad.ops.statistics import (
+    argmax,
+    argmin,
+    as_float,
+    corrected,
+    mean,
+    root,
+    var,
+)
 
 
 def _filled(x: Tensor, value: float) -> Tensor:
-    return where(isnan(x), value, x) if is_float(x.dtype) else x
+    return choose(isnan(x), value, x) if is_float(x.dtype) else x
 
 
 def nansum(
@@ -28,6 +36,8 @@ def nansum(
     axis: Axis = None,
     dtype: npt.DTypeLike | None = None,
     keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: Where = None,
 ) -> Tensor:
     """The sum of what is not NaN.
 
@@ -35,7 +45,7 @@ def nansum(
     >>> float(sg.compile(sg.nansum([1.0, float("nan")]), target="reference")())
     1.0
     """
-    return sum(_filled(as_tensor(a), 0), axis, dtype, keepdims)
+    return sum(_filled(as_tensor(a), 0), axis, dtype, keepdims, initial, where)
 
 
 def nanprod(
@@ -43,6 +53,8 @@ def nanprod(
     axis: Axis = None,
     dtype: npt.DTypeLike | None = None,
     keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: Where = None,
 ) -> Tensor:
     """The product of what is not NaN.
 
@@ -50,35 +62,47 @@ def nanprod(
     >>> float(sg.compile(sg.nanprod([2.0, float("nan")]), target="reference")())
     2.0
     """
-    return prod(_filled(as_tensor(a), 1), axis, dtype, keepdims)
+    return prod(_filled(as_tensor(a), 1), axis, dtype, keepdims, initial, where)
 
 
-def nanmax(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The maximum of what is not NaN; NaN of NaN alone.
+def nanmax(
+    a: ArrayLike,
+    axis: Axis = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: Where = None,
+) -> Tensor:
+    """The maximum of what is not NaN; NaN of NaN alone, unless there is an `initial`.
 
     >>> import staticgrad as sg
     >>> float(sg.compile(sg.nanmax([1.0, float("nan")]), target="reference")())
     1.0
     """
     x = as_tensor(a)
-    if not is_float(x.dtype):
-        return max(x, axis, keepdims)
+    if initial is not None or where is not None or not is_float(x.dtype):
+        return max(_filled(x, -float("inf")), axis, keepdims, initial, where)
     found = max(_filled(x, -float("inf")), axis, keepdims)
-    return where(all(isnan(x), axis, keepdims), float("nan"), found)
+    return choose(all(isnan(x), axis, keepdims), float("nan"), found)
 
 
-def nanmin(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The minimum of what is not NaN; NaN of NaN alone.
+def nanmin(
+    a: ArrayLike,
+    axis: Axis = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: Where = None,
+) -> Tensor:
+    """The minimum of what is not NaN; NaN of NaN alone, unless there is an `initial`.
 
     >>> import staticgrad as sg
     >>> float(sg.compile(sg.nanmin([1.0, float("nan")]), target="reference")())
     1.0
     """
     x = as_tensor(a)
-    if not is_float(x.dtype):
-        return min(x, axis, keepdims)
+    if initial is not None or where is not None or not is_float(x.dtype):
+        return min(_filled(x, float("inf")), axis, keepdims, initial, where)
     found = min(_filled(x, float("inf")), axis, keepdims)
-    return where(all(isnan(x), axis, keepdims), float("nan"), found)
+    return choose(all(isnan(x), axis, keepdims), float("nan"), found)
 
 
 def nanargmax(a: ArrayLike, axis: int | None = None, keepdims: bool = False) -> Tensor:
@@ -107,6 +131,7 @@ def nanmean(
     axis: Axis = None,
     dtype: npt.DTypeLike | None = None,
     keepdims: bool = False,
+    where: Where = None,
 ) -> Tensor:
     """The mean of what is not NaN.
 
@@ -114,8 +139,14 @@ def nanmean(
     >>> float(sg.compile(sg.nanmean([1.0, float("nan")]), target="reference")())
     1.0
     """
-    x = _typed("nanmean", a, dtype)
-    return sum(_filled(x, 0), axis, keepdims=keepdims) / _count(x, axis, keepdims)
+    x = as_float("nanmean", a, dtype)
+    return mean(x, axis, keepdims=keepdims, where=_known("nanmean", x, where))
+
+
+def _known(name: str, x: Tensor, mask: Where) -> Tensor:
+    """Which elements are not NaN and not left out by ``where=``."""
+    known = as_bool(x == x)
+    return known if mask is None else known & mask_of(name, x, mask)
 
 
 @widened
@@ -123,8 +154,11 @@ def nanvar(
     a: ArrayLike,
     axis: Axis = None,
     dtype: npt.DTypeLike | None = None,
-    ddof: int = 0,
+    ddof: float = 0,
     keepdims: bool = False,
+    where: Where = None,
+    mean: ArrayLike | None = None,
+    correction: float | None = None,
 ) -> Tensor:
     """The variance of what is not NaN; NaN where no more than `ddof` are left.
 
@@ -132,11 +166,15 @@ def nanvar(
     >>> float(sg.compile(sg.nanvar([1.0, 3.0, float("nan")]), target="reference")())
     1.0
     """
-    x = _typed("nanvar", a, dtype)
-    away = _filled(x - nanmean(x, axis, keepdims=True), 0)
-    left = _count(x, axis, keepdims) - ddof
-    total = sum(away * away, axis, keepdims=keepdims)
-    return where(left > 0, total / where(left > 0, left, 1), float("nan"))
+    whole = not is_float(as_tensor(a).dtype)  # as in NumPy, then nothing is NaN
+    if whole:
+        return var(a, axis, dtype, ddof, keepdims, where, mean, correction)
+    x = as_float("nanvar", a, dtype)
+    known = _known("nanvar", x, where)
+    lost = corrected("nanvar", ddof, correction)
+    left = sum(cast(known, x.dtype), axis, keepdims=keepdims) - lost
+    found = var(x, axis, None, lost, keepdims, known, mean)
+    return choose(left > 0, found, float("nan"))
 
 
 @widened
@@ -144,8 +182,11 @@ def nanstd(
     a: ArrayLike,
     axis: Axis = None,
     dtype: npt.DTypeLike | None = None,
-    ddof: int = 0,
+    ddof: float = 0,
     keepdims: bool = False,
+    where: Where = None,
+    mean: ArrayLike | None = None,
+    correction: float | None = None,
 ) -> Tensor:
     """The standard deviation of what is not NaN: the root of `nanvar`.
 
@@ -153,17 +194,4 @@ def nanstd(
     >>> float(sg.compile(sg.nanstd([1.0, 3.0, float("nan")]), target="reference")())
     1.0
     """
-    return root(nanvar(a, axis, dtype, ddof, keepdims))
-
-
-def _typed(name: str, a: ArrayLike, dtype: npt.DTypeLike | None) -> Tensor:
-    x = as_tensor(a)
-    if dtype is not None:
-        return cast(x, dtype_of(name, dtype))
-    return x if is_float(x.dtype) else cast(x, FLOAT64)
-
-
-def _count(x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
-    """How many are not NaN, as a number of the dtype of `x`."""
-    known = cast(x == x, x.dtype)
-    return sum(known, axis, keepdims=keepdims)
+    return root(nanvar(a, axis, dtype, ddof, keepdims, where, mean, correction))

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from staticgrad.ir.node import Tensor
 from staticgrad.ops.casting import cast
 from staticgrad.ops.index import checked, taken
-from staticgrad.ops.leaves import frozen
+from staticgrad.ops.leaves import dtype_of, frozen
 from staticgrad.ops.pieces import joined
 from staticgrad.ops.promote import ArrayLike, as_tensor, promoted
 from staticgrad.ops.rules import one_axis, shape_error
@@ -20,15 +21,22 @@ from staticgrad.ops.slicing import cut
 from staticgrad.ops.views import broadcasted, reshaped
 
 
-def concatenate(arrays: Sequence[ArrayLike], axis: int | None = 0) -> Tensor:
+def concatenate(
+    arrays: Sequence[ArrayLike],
+    axis: int | None = 0,
+    *,
+    dtype: npt.DTypeLike | None = None,
+) -> Tensor:
     """`arrays` one after the other along `axis`; raveled first if it is None.
+
+    They are cast to `dtype`, by default to their common one.
 
     >>> import staticgrad as sg
     >>> x = sg.input("x", ("n", 3))
     >>> print(sg.concatenate([x, x, [[1.0, 2.0, 3.0]]]).type)
     float32[2*n + 1, 3]
     """
-    parts = _parts("concatenate", arrays)
+    parts = _parts("concatenate", arrays, dtype)
     if axis is None:
         parts, axis = [ravel(part) for part in parts], 0
     if parts[0].ndim == 0:
@@ -37,7 +45,12 @@ def concatenate(arrays: Sequence[ArrayLike], axis: int | None = 0) -> Tensor:
     return joined(parts, one_axis("concatenate", parts[0], axis))
 
 
-def stack(arrays: Sequence[ArrayLike], axis: int = 0) -> Tensor:
+def stack(
+    arrays: Sequence[ArrayLike],
+    axis: int = 0,
+    *,
+    dtype: npt.DTypeLike | None = None,
+) -> Tensor:
     """`arrays` of one shape along a new axis.
 
     >>> import staticgrad as sg
@@ -45,44 +58,47 @@ def stack(arrays: Sequence[ArrayLike], axis: int = 0) -> Tensor:
     >>> print(sg.stack([x, x], axis=-1).type)
     float32[n, 3, 2]
     """
-    parts = _parts("stack", arrays)
+    parts = _parts("stack", arrays, dtype)
     if any(part.shape != parts[0].shape for part in parts):
         raise shape_error("stack", parts, "arrays of one shape")
     rows = [expand_dims(part, axis) for part in parts]
     return joined(rows, axis if axis >= 0 else axis + rows[0].ndim)
 
 
-def hstack(tup: Sequence[ArrayLike]) -> Tensor:
+def hstack(tup: Sequence[ArrayLike], *, dtype: npt.DTypeLike | None = None) -> Tensor:
     """`tup` along the second axis; along the first if they have one.
 
     >>> import staticgrad as sg
     >>> print(sg.hstack([sg.input("x", ("n", 1)), sg.input("y", ("n", 2))]).type)
     float32[n, 3]
     """
-    parts = [reshaped(t, t.shape or (1,)) for t in _parts("hstack", tup)]
+    parts = [reshaped(t, t.shape or (1,)) for t in _parts("hstack", tup, dtype)]
     return joined(parts, 0 if parts[0].ndim == 1 else 1)
 
 
-def vstack(tup: Sequence[ArrayLike]) -> Tensor:
+def vstack(tup: Sequence[ArrayLike], *, dtype: npt.DTypeLike | None = None) -> Tensor:
     """`tup` along the first axis, vectors as rows.
 
     >>> import staticgrad as sg
     >>> print(sg.vstack([[1, 2], [3, 4], [5, 6]]).type)
     int64[3, 2]
     """
-    parts = _parts("vstack", tup)
+    parts = _parts("vstack", tup, dtype)
     rows = [reshaped(t, (1, *(t.shape or (1,)))) if t.ndim < 2 else t for t in parts]
     return joined(rows, 0)
 
 
-def _parts(name: str, arrays: Sequence[ArrayLike]) -> list[Tensor]:
+def _parts(
+    name: str, arrays: Sequence[ArrayLike], dtype: npt.DTypeLike | None = None
+) -> list[Tensor]:
     """`arrays` as Tensors of one dtype; a Tensor is cut along its first axis."""
     if isinstance(arrays, Tensor):
         arrays = unstacked(name, arrays)
     items = list(arrays)
     if not items:
         raise shape_error(name, (), "at least one array, got none")
-    return list(promoted(*items))
+    parts = promoted(*items)
+    return [t if dtype is None else cast(t, dtype_of(name, dtype)) for t in parts]
 
 
 def unstacked(name: str, x: Tensor) -> list[Tensor]:

@@ -79,6 +79,23 @@ def promoted(*values: ArrayLike) -> tuple[Tensor, ...]:
     return _common(values, lambda dtype: dtype)
 
 
+def result_type(*arrays_and_dtypes: ArrayLike | npt.DTypeLike) -> DType:
+    """The dtype of arithmetic with these arguments, by NEP 50: Python numbers are weak.
+
+    >>> import staticgrad as sg
+    >>> sg.result_type(sg.input("x", (), "float32"), 2.5)
+    dtype('float32')
+    """
+    values = [_of_dtype(argument) for argument in arrays_and_dtypes]
+    return promoted(*values)[0].dtype
+
+
+def _of_dtype(argument: Any) -> Any:
+    """A number of a dtype that is given; anything else as it is."""
+    is_dtype = isinstance(argument, str | type | np.dtype)
+    return np.zeros((), dtype_of("result_type", argument)) if is_dtype else argument
+
+
 def floats(*values: ArrayLike) -> tuple[Tensor, ...]:
     """`values` as Tensors of one floating-point dtype, that of `float_dtype`."""
     return _common(values, float_dtype)
@@ -148,8 +165,10 @@ def float_dtype(dtype: DType) -> DType:
     return FLOAT32 if dtype.itemsize <= 2 else FLOAT64
 
 
-def astype(x: ArrayLike, dtype: npt.DTypeLike) -> Tensor:
+def astype(x: ArrayLike, dtype: npt.DTypeLike, copy: bool = True) -> Tensor:
     """`x` converted to `dtype`; floats are truncated, and bool is ``x != 0``.
+
+    `copy` changes nothing: a Tensor never changes.
 
     >>> import staticgrad as sg
     >>> f = sg.compile(sg.astype([1.7, -1.7], "int32"), target="reference")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -285,6 +285,28 @@ def reduced(op: Op, name: str, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
     return kept(y, x, axes) if keepdims else y
 
 
+Where: TypeAlias = "ArrayLike | None"
+
+
+def masked(name: str, x: Tensor, mask: Where, fill: float | bool) -> Tensor:
+    """`x`, and `fill` where `mask` is false; None and True leave out nothing."""
+    if mask is None or mask is True:
+        return x
+    return where(mask_of(name, x, mask), x, fill)
+
+
+def mask_of(name: str, x: Tensor, mask: ArrayLike) -> Tensor:
+    """``where=`` of a reduction of `x`: bools of its shape, or that broadcast to it."""
+    found = as_bool(mask)
+    sizes = x.shape[x.ndim - found.ndim :] if found.ndim else ()
+    fits = found.ndim <= x.ndim and builtins.all(
+        m in (1, n) for m, n in zip(found.shape, sizes, strict=True)
+    )
+    if not fits:
+        raise shape_error(name, (x, found), "a where= that broadcasts to the array")
+    return found
+
+
 def accumulator(dtype: DType) -> DType:
     """NumPy's dtype of a sum or product: small integers and bools become 64 bits."""
     if kind_of(dtype) == "f":
@@ -293,11 +315,23 @@ def accumulator(dtype: DType) -> DType:
 
 
 def _accumulated(
-    op: Op, name: str, a: ArrayLike, axis: Axis, dtype: Any, keepdims: bool
+    op: Op,
+    name: str,
+    a: ArrayLike,
+    axis: Axis,
+    dtype: Any,
+    keepdims: bool,
+    initial: ArrayLike | None,
+    mask: Where,
 ) -> Tensor:
     x = as_tensor(a)
     found = accumulator(x.dtype) if dtype is None else dtype_of(name, dtype)
-    return reduced(op, name, cast(x, found), axis, keepdims)
+    nothing = int(op is REDUCE_PROD)
+    y = reduced(op, name, masked(name, cast(x, found), mask, nothing), axis, keepdims)
+    if initial is None:
+        return y
+    start = cast(as_tensor(initial), found)
+    return named("add" if op is REDUCE_SUM else "multiply", y, start)
 
 
 def sum(
@@ -305,14 +339,22 @@ def sum(
     axis: Axis = None,
     dtype: npt.DTypeLike | None = None,
     keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: Where = None,
 ) -> Tensor:
     """The sum over `axis` (all by default); of nothing, 0.
+
+    `initial` is added to it, converted to its dtype; `where`, which broadcasts to `a`,
+    tells which elements count. What it leaves out has the gradient 0.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.sum([[1, 2], [3, 4]], axis=0), target="reference")()
     array([4, 6])
+    >>> y = sg.sum([1.0, 2.0, 4.0], initial=10.0, where=[True, False, True])
+    >>> float(sg.compile(y, target="reference")())
+    15.0
     """
-    return _accumulated(REDUCE_SUM, "sum", a, axis, dtype, keepdims)
+    return _accumulated(REDUCE_SUM, "sum", a, axis, dtype, keepdims, initial, where)
 
 
 def prod(
@@ -320,55 +362,108 @@ def prod(
     axis: Axis = None,
     dtype: npt.DTypeLike | None = None,
     keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: Where = None,
 ) -> Tensor:
     """The product over `axis` (all by default); of nothing, 1.
+
+    It is multiplied by `initial`; `where` tells which elements count, as in `sum`.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.prod([[1, 2], [3, 4]], axis=1), target="reference")()
     array([ 2, 12])
     """
-    return _accumulated(REDUCE_PROD, "prod", a, axis, dtype, keepdims)
+    return _accumulated(REDUCE_PROD, "prod", a, axis, dtype, keepdims, initial, where)
 
 
-def max(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def _extreme(
+    op: Op,
+    name: str,
+    a: ArrayLike,
+    axis: Axis,
+    keepdims: bool,
+    initial: ArrayLike | None,
+    mask: Where,
+) -> Tensor:
+    """`op` beside `initial`, which is the extreme of nothing."""
+    x = as_tensor(a)
+    fill = (lowest if op is REDUCE_MAX else highest)(x.dtype)
+    if initial is None:
+        if mask is not None and mask is not True:
+            rule = "initial= beside where=, the extreme of no elements"
+            raise shape_error(name, (x,), rule, "give one")
+        return reduced(op, name, x, axis, keepdims)
+    start = cast(as_tensor(initial), x.dtype)
+    axes = some_axes(name, x, axis)
+    if 0 in [x.shape[k] for k in axes]:
+        shape = tuple(1 if k in axes else n for k, n in enumerate(x.shape))
+        rest = tuple(n for k, n in enumerate(x.shape) if k not in axes)
+        return named("broadcast_to", start, shape=shape if keepdims else rest)
+    y = reduced(op, name, masked(name, x, mask, fill), axes, keepdims)
+    return named("maximum" if op is REDUCE_MAX else "minimum", y, start)
+
+
+def max(
+    a: ArrayLike,
+    axis: Axis = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: Where = None,
+) -> Tensor:
     """The maximum over `axis` (all by default), NaN if one is; ties share the gradient.
 
-    Along a symbolic axis that is empty at a call it is -inf (the lowest integer).
+    It is at least `initial`; `where`, which asks for an `initial`, tells which elements
+    count. Along a symbolic axis that is empty at a call it is -inf (the lowest integer)
+    or `initial`.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.max([[1, 2], [3, 4]], axis=1), target="reference")()
     array([2, 4])
     """
-    return reduced(REDUCE_MAX, "max", as_tensor(a), axis, keepdims)
+    return _extreme(REDUCE_MAX, "max", a, axis, keepdims, initial, where)
 
 
-def min(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def min(
+    a: ArrayLike,
+    axis: Axis = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: Where = None,
+) -> Tensor:
     """The minimum over `axis` (all by default), NaN if one is; ties share the gradient.
 
-    Along a symbolic axis that is empty at a call it is inf (the highest integer).
+    It is at most `initial`; `where`, which asks for an `initial`, tells which elements
+    count. Along a symbolic axis that is empty at a call it is inf (the highest integer)
+    or `initial`.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.min([[1, 2], [3, 4]], axis=1), target="reference")()
     array([1, 3])
     """
-    return reduced(REDUCE_MIN, "min", as_tensor(a), axis, keepdims)
+    return _extreme(REDUCE_MIN, "min", a, axis, keepdims, initial, where)
 
 
-def all(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """True where no element over `axis` is 0.
+def all(
+    a: ArrayLike, axis: Axis = None, keepdims: bool = False, where: Where = None
+) -> Tensor:
+    """True where no element over `axis` is 0, of those that `where` tells.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.all([[1, 2], [0, 4]], axis=1), target="reference")()
     array([ True, False])
     """
-    return reduced(REDUCE_ALL, "all", as_bool(a), axis, keepdims)
+    x = masked("all", as_bool(a), where, True)
+    return reduced(REDUCE_ALL, "all", x, axis, keepdims)
 
 
-def any(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """True where some element over `axis` is not 0.
+def any(
+    a: ArrayLike, axis: Axis = None, keepdims: bool = False, where: Where = None
+) -> Tensor:
+    """True where some element over `axis` is not 0, of those that `where` tells.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.any([[1, 2], [0, 0]], axis=1), target="reference")()
     array([ True, False])
     """
-    return reduced(REDUCE_ANY, "any", as_bool(a), axis, keepdims)
+    x = masked("any", as_bool(a), where, False)
+    return reduced(REDUCE_ANY, "any", x, axis, keepdims)

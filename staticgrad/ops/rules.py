@@ -71,15 +71,20 @@ def same_dtype(kinds: str = "biuf") -> Callable[..., DType]:
     return rule
 
 
-def gives_bool(kinds: str = "biuf") -> Callable[..., DType]:
-    """A rule: one dtype for all, of one of NumPy's `kinds`; the result is bool."""
+def gives(dtype: DType, kinds: str = "biuf") -> Callable[..., DType]:
+    """A rule: one dtype for all, of one of NumPy's `kinds`; the result is `dtype`."""
     check = same_dtype(kinds)
 
     def rule(*types: TensorType, **_: Any) -> DType:
         check(*types)
-        return BOOL
+        return dtype
 
     return rule
+
+
+def gives_bool(kinds: str = "biuf") -> Callable[..., DType]:
+    """A rule: one dtype for all, of one of NumPy's `kinds`; the result is bool."""
+    return gives(BOOL, kinds)
 
 
 def shape_error(name: str, inputs: Sequence[Tensor], *text: str) -> ShapeError:

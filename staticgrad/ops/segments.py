@@ -15,12 +15,12 @@ from staticgrad.ops.index import checked, taken
 from staticgrad.ops.keys import as_index
 from staticgrad.ops.leaves import frozen
 from staticgrad.ops.named import named
-from staticgrad.ops.promote import ArrayLike, as_tensor, promoted
+from staticgrad.ops.promote import ArrayLike, as_tensor, promoted, quotients
 from staticgrad.ops.rules import dtype_error, shape_error
 from staticgrad.ops.scatter import How, scattered
 from staticgrad.ops.shape import ravel
 from staticgrad.ops.sizes import as_dim
-from staticgrad.ops.views import broadcasted
+from staticgrad.ops.views import broadcasted, reshaped
 
 SYMBOLIC_BITS = 32  # a symbolic axis has fewer than 2**32 elements
 
@@ -139,13 +139,38 @@ def bincount(
     return segment_sum(broadcasted(new, numbers.shape), numbers, length)
 
 
+def segment_mean(
+    data: ArrayLike, segment_ids: ArrayLike, num_segments: int | Size
+) -> Tensor:
+    """The mean of the rows of `data` that have each id; that of no rows is 0.
+
+    Integers become float64.
+
+    >>> import staticgrad as sg
+    >>> y = sg.segment_mean([1.0, 2.0, 4.0], [0, 2, 0], 3)
+    >>> sg.compile(y, target="reference")().tolist()
+    [2.5, 0.0, 2.0]
+    """
+    (x,) = quotients(data)
+    total = segment_sum(x, segment_ids, num_segments)
+    index = as_tensor(segment_ids)
+    ones = broadcasted(frozen(np.ones((), x.dtype)), index.shape)
+    rows = segment_sum(ones, index, num_segments)
+    rows = named("maximum", rows, frozen(np.ones((), x.dtype)))
+    return total / reshaped(rows, (*rows.shape, *(1,) * (total.ndim - 1)))
+
+
 def searchsorted(
-    a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "left"
+    a: ArrayLike,
+    v: ArrayLike,
+    side: Literal["left", "right"] = "left",
+    sorter: ArrayLike | None = None,
 ) -> Tensor:
     """Where the elements of `v` would go in `a`, which is sorted, to keep it sorted.
 
-    With `side` "left" before equal elements, with "right" after them. A NaN comes after
-    every number. By halving, log2 of the size of `a` steps.
+    With `side` "left" before equal elements, with "right" after them. `sorter` are the
+    indices that sort `a`, if it is not sorted. A NaN comes after every number. By
+    halving: log2 of the size of `a` steps.
 
     >>> import staticgrad as sg
     >>> y = sg.searchsorted([1.0, 2.0, 2.0, 5.0], [2.0, 9.0])
@@ -155,6 +180,8 @@ def searchsorted(
     line, values = promoted(a, v)
     if line.ndim != 1:
         raise shape_error("searchsorted", (line,), "a sorted array of one axis")
+    if sorter is not None:
+        line = taken(line, as_index(sorter, line.shape[0]), 0)
     if side not in ("left", "right"):
         raise shape_error("searchsorted", (), f"side 'left' or 'right', got {side!r}")
     n = line.shape[0]
@@ -216,6 +243,6 @@ def _increasing(bins: ArrayLike) -> bool:
 
 
 __all__ = [
-    "bincount", "digitize", "searchsorted", "segment_max", "segment_min",
-    "segment_prod", "segment_sum",
+    "bincount", "digitize", "searchsorted", "segment_max", "segment_mean",
+    "segment_min", "segment_prod", "segment_sum",
 ]  # fmt: skip

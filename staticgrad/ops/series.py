@@ -1,25 +1,27 @@
-"""Differences, integrals, polynomials and covariances, and what NumPy has beside them.
+"""Differences, integrals and covariances, and what NumPy has beside them.
 
 Composites, with the derivatives of their parts.
 """
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
 from typing import Any
+
+import numpy.typing as npt
 
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.types import kind_of
+from staticgrad.ops.casting import cast
 from staticgrad.ops.choice import where
 from staticgrad.ops.compare import EQUAL, NOT_EQUAL
-from staticgrad.ops.fill import linspace
 from staticgrad.ops.indexing import getitem
 from staticgrad.ops.leaves import dtype_of
 from staticgrad.ops.logic import as_bool
 from staticgrad.ops.named import named
 from staticgrad.ops.place import concatenate
-from staticgrad.ops.powers import power
 from staticgrad.ops.products import matmul
 from staticgrad.ops.promote import ArrayLike, as_tensor, promoted, quotients
 from staticgrad.ops.reduce import all, sum
@@ -110,23 +112,6 @@ def _filled(shape: tuple[int, ...], size: Any) -> tuple[Any, ...]:
     return tuple(size if n == -1 else n for n in shape)
 
 
-def polyval(p: ArrayLike, x: ArrayLike) -> Tensor:
-    """The polynomial with coefficients `p`, the highest first, at `x`.
-
-    >>> import staticgrad as sg
-    >>> sg.compile(sg.polyval([1.0, 0.0, -1.0], [2.0, 3.0]), target="reference")()
-    array([3., 8.], dtype=float32)
-    """
-    coefficients, value = promoted(p, x)
-    if coefficients.ndim != 1 or not isinstance(coefficients.shape[0], int):
-        rule = "a static number of coefficients along one axis"
-        raise shape_error("polyval", (coefficients,), rule)
-    y = value * 0
-    for k in range(coefficients.shape[0]):
-        y = y * value + getitem(coefficients, k)
-    return y
-
-
 def select(
     condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], default: Any = 0
 ) -> Tensor:
@@ -153,25 +138,54 @@ def cov(
     rowvar: bool = True,
     bias: bool = False,
     ddof: int | None = None,
+    fweights: ArrayLike | None = None,
+    aweights: ArrayLike | None = None,
+    *,
+    dtype: npt.DTypeLike | None = None,
 ) -> Tensor:
     """The covariance matrix of variables in rows (columns unless `rowvar`).
+
+    `fweights` tell how often each observation occurs, `aweights` how much it counts.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.cov([[1.0, 2.0], [3.0, 5.0]]), target="reference")()
     array([[0.5, 1. ],
            [1. , 2. ]], dtype=float32)
     """
-    x = _variables(m, rowvar)
+    x = _variables(m, rowvar, dtype)
     if y is not None:
-        x = concatenate([x, _variables(y, rowvar)])
-    away = x - mean(x, 1, keepdims=True)
+        x = concatenate([x, _variables(y, rowvar, dtype)])
     lost = int(not bias) if ddof is None else ddof
-    product = matmul(away, swapaxes(away, 0, 1)) / (x.shape[1] - lost)
+    if fweights is None and aweights is None:
+        away = x - mean(x, 1, keepdims=True)
+        product = matmul(away, swapaxes(away, 0, 1)) / (x.shape[1] - lost)
+    else:
+        product = _weighted(x, lost, fweights, aweights)
     return squeeze(product) if product.shape == (1, 1) else product
 
 
-def _variables(m: ArrayLike, rowvar: bool) -> Tensor:
+def _weighted(
+    x: Tensor, lost: int, fweights: ArrayLike | None, aweights: ArrayLike | None
+) -> Tensor:
+    """The covariance where observations have weights, as NumPy normalises it."""
+    given = [w for w in (fweights, aweights) if w is not None]
+    weights = [cast(as_tensor(w, x), x.dtype) for w in given]
+    if builtins.any(w.shape != x.shape[1:] for w in weights):
+        raise shape_error("cov", (x, *weights), "a weight for each observation")
+    w = weights[0] if len(weights) == 1 else weights[0] * weights[1]
+    total = sum(w)
+    away = x - sum(x * w, 1, keepdims=True) / total
+    counted = total
+    if aweights is None:
+        counted = total - lost
+    elif lost:
+        counted = total - lost * sum(w * weights[-1]) / total
+    return matmul(away * w, swapaxes(away, 0, 1)) / counted
+
+
+def _variables(m: ArrayLike, rowvar: bool, dtype: npt.DTypeLike | None) -> Tensor:
     (x,) = quotients(m)
+    x = x if dtype is None else cast(x, dtype_of("cov", dtype))
     if x.ndim > 2:
         raise shape_error("cov", (x,), "at most two axes")
     if x.ndim < 2:
@@ -180,7 +194,13 @@ def _variables(m: ArrayLike, rowvar: bool) -> Tensor:
     return x if rowvar else swapaxes(x, 0, 1)
 
 
-def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True) -> Tensor:
+def corrcoef(
+    x: ArrayLike,
+    y: ArrayLike | None = None,
+    rowvar: bool = True,
+    *,
+    dtype: npt.DTypeLike | None = None,
+) -> Tensor:
     """Pearson's correlation coefficients of variables in rows.
 
     >>> import staticgrad as sg
@@ -188,7 +208,7 @@ def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True) -> T
     array([[1., 1.],
            [1., 1.]], dtype=float32)
     """
-    c = cov(x, y, rowvar)
+    c = cov(x, y, rowvar, dtype=dtype)
     if c.ndim == 0:
         return c / c
     size = c.shape[0]
@@ -200,22 +220,6 @@ def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True) -> T
     )
     ratio = c / along / across
     return where(ratio > 1, 1, where(ratio < -1, -1, ratio))
-
-
-def logspace(
-    start: ArrayLike,
-    stop: ArrayLike,
-    num: int = 50,
-    endpoint: bool = True,
-    base: ArrayLike = 10.0,
-) -> Tensor:
-    """`num` numbers whose logarithms to `base` are evenly spaced.
-
-    >>> import staticgrad as sg
-    >>> sg.compile(sg.logspace(0.0, 2.0, 3), target="reference")()
-    array([  1.,  10., 100.], dtype=float32)
-    """
-    return power(base, linspace(start, stop, num, endpoint))
 
 
 def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Tensor, ...]:

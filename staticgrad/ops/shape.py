@@ -14,8 +14,10 @@ from staticgrad.ops.sizes import ShapeLike, as_shape, shape_text
 from staticgrad.ops.views import broadcasted, reshaped, transposed
 
 
-def reshape(a: ArrayLike, shape: ShapeLike, order: str = "C") -> Tensor:
-    """The elements of `a` in C order, in another shape.
+def reshape(
+    a: ArrayLike, shape: ShapeLike, order: str = "C", *, copy: bool | None = None
+) -> Tensor:
+    """The elements of `a` in C order, in another shape; `copy` changes nothing.
 
     One size may be -1: it follows from the others. Symbolic sizes work where the number
     of elements is equal for every value of them.

@@ -8,6 +8,8 @@ value does not depend on it.
 
 from __future__ import annotations
 
+from typing import Literal, overload
+
 import numpy as np
 import numpy.typing as npt
 
@@ -18,7 +20,7 @@ from staticgrad.ir.size import Dim, product
 from staticgrad.ir.types import FLOAT64, INT64, is_float
 from staticgrad.ops.activations import isclose
 from staticgrad.ops.casting import cast
-from staticgrad.ops.choice import where
+from staticgrad.ops.choice import maximum, where
 from staticgrad.ops.functions import exp, log, sqrt
 from staticgrad.ops.leaves import dtype_of
 from staticgrad.ops.logic import as_bool
@@ -38,9 +40,13 @@ from staticgrad.ops.reduce import (
     REDUCE_MIN,
     REDUCE_SUM,
     Axis,
+    Where,
+    mask_of,
+    masked,
     reduced,
 )
 from staticgrad.ops.rules import one_axis, shape_error, some_axes
+from staticgrad.ops.views import broadcasted
 
 LAST = np.iinfo(np.int64).max
 
@@ -56,32 +62,70 @@ def mean(
     axis: Axis = None,
     dtype: npt.DTypeLike | None = None,
     keepdims: bool = False,
+    where: Where = None,
 ) -> Tensor:
     """The mean over `axis` (all by default); of integers a float64; of nothing NaN.
+
+    `where`, which broadcasts to `a`, tells which elements count.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.mean([[1, 2], [3, 6]], axis=0), target="reference")()
     array([2., 4.])
     """
+    x = as_float("mean", a, dtype)
+    axes = some_axes("mean", x, axis)
+    total = reduced(REDUCE_SUM, "mean", masked("mean", x, where, 0), axes, keepdims)
+    return total / _counted("mean", x, axes, keepdims, where)
+
+
+def as_float(name: str, a: ArrayLike, dtype: npt.DTypeLike | None) -> Tensor:
+    """`a` as `dtype`, by default as it is; integers become float64."""
     x = as_tensor(a)
     if dtype is not None:
-        x = cast(x, dtype_of("mean", dtype))
-    if not is_float(x.dtype):
-        x = cast(x, FLOAT64)
-    axes = some_axes("mean", x, axis)
-    return reduced(REDUCE_SUM, "mean", x, axes, keepdims) / count(x, axes)
+        x = cast(x, dtype_of(name, dtype))
+    return x if is_float(x.dtype) else cast(x, FLOAT64)
 
 
+def _counted(
+    name: str, x: Tensor, axes: tuple[int, ...], keepdims: bool, mask: Where
+) -> Tensor | Dim:
+    """How many elements along `axes` count: a size, or with a mask a number of it."""
+    if mask is None or mask is True:
+        return count(x, axes)
+    hits = cast(broadcasted(mask_of(name, x, mask), x.shape), x.dtype)
+    return reduced(REDUCE_SUM, name, hits, axes, keepdims)
+
+
+@overload
+def average(
+    a: ArrayLike,
+    axis: Axis = None,
+    weights: ArrayLike | None = None,
+    returned: Literal[False] = False,
+    *,
+    keepdims: bool = False,
+) -> Tensor: ...
+@overload
+def average(
+    a: ArrayLike,
+    axis: Axis = None,
+    weights: ArrayLike | None = None,
+    *,
+    returned: Literal[True],
+    keepdims: bool = False,
+) -> tuple[Tensor, Tensor]: ...
 @widened
 def average(
     a: ArrayLike,
     axis: Axis = None,
     weights: ArrayLike | None = None,
+    returned: bool = False,
+    *,
     keepdims: bool = False,
-) -> Tensor:
-    """The mean over `axis`, weighted by `weights`.
+) -> Tensor | tuple[Tensor, Tensor]:
+    """The mean over `axis`, weighted by `weights`; if `returned`, also their sum.
 
-    They have the shape of `a`, or, where `axis` is one axis, its size.
+    They have the shape of `a`, or that of its axes `axis`.
 
     >>> import staticgrad as sg
     >>> y = sg.average([1.0, 2.0, 3.0], weights=[1.0, 0.0, 1.0])
@@ -89,25 +133,32 @@ def average(
     2.0
     """
     if weights is None:
-        return mean(a, axis, keepdims=keepdims)
-    x, w = quotients(a, weights)
-    if w.shape != x.shape:
-        w = _along(x, w, axis)
-    top = reduced(REDUCE_SUM, "average", x * w, axis, keepdims)
-    return top / reduced(REDUCE_SUM, "average", w, axis, keepdims)
+        x = as_float("average", a, None)
+        result = mean(x, axis, keepdims=keepdims)
+        whole = as_tensor(count(x, some_axes("average", x, axis)), result)
+    else:
+        x, w = quotients(a, weights)
+        w = w if w.shape == x.shape else _along(x, w, axis)
+        whole = reduced(REDUCE_SUM, "average", w, axis, keepdims)
+        result = reduced(REDUCE_SUM, "average", x * w, axis, keepdims) / whole
+    if not returned:
+        return result
+    return result, broadcasted(cast(whole, result.dtype), result.shape)
 
 
 def _along(x: Tensor, w: Tensor, axis: Axis) -> Tensor:
-    """Weights of one axis, repeated along the others."""
-    rule = "weights of the shape of a, or of the size of its axis"
-    if not isinstance(axis, int) or w.ndim != 1:
+    """Weights of some axes, in their order, repeated along the others."""
+    rule = "weights of the shape of a, or of its axes axis="
+    if axis is None:
         raise shape_error("average", (x, w), rule)
-    place = one_axis("average", x, axis)
-    if w.shape[0] != x.shape[place]:
+    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    places = [one_axis("average", x, a) for a in given]
+    if w.shape != tuple(x.shape[p] for p in places):
         raise shape_error("average", (x, w), rule)
-    shape = tuple(n if k == place else 1 for k, n in enumerate(x.shape))
-    row = named("reshape", w, shape=shape)
-    return named("broadcast_to", row, shape=x.shape)
+    order = sorted(range(len(places)), key=places.__getitem__)
+    turned = named("transpose", w, axes=tuple(order)) if len(order) > 1 else w
+    shape = tuple(n if k in places else 1 for k, n in enumerate(x.shape))
+    return broadcasted(named("reshape", turned, shape=shape), x.shape)
 
 
 @widened
@@ -115,22 +166,42 @@ def var(
     a: ArrayLike,
     axis: Axis = None,
     dtype: npt.DTypeLike | None = None,
-    ddof: int = 0,
+    ddof: float = 0,
     keepdims: bool = False,
+    where: Where = None,
+    mean: ArrayLike | None = None,
+    correction: float | None = None,
 ) -> Tensor:
     """The variance over `axis` (all by default), divided by the count less `ddof`.
+
+    `correction` is another name of `ddof`. `where` tells which elements count. `mean`
+    is the mean, if it is known, with the axes kept.
 
     >>> import staticgrad as sg
     >>> float(sg.compile(sg.var([1, 2, 3, 4]), target="reference")())
     1.25
     """
-    x = as_tensor(a)
-    if dtype is not None or not is_float(x.dtype):
-        x = cast(x, FLOAT64 if dtype is None else dtype_of("var", dtype))
+    x = as_float("var", a, dtype)
     axes = some_axes("var", x, axis)
-    away = x - mean(x, axes, keepdims=True)
+    if mean is None:
+        total = reduced(REDUCE_SUM, "var", masked("var", x, where, 0), axes, True)
+        mean = total / _counted("var", x, axes, True, where)
+    away = masked("var", x - mean, where, 0)
     total = reduced(REDUCE_SUM, "var", away * away, axes, keepdims)
-    return total / (count(x, axes) - ddof)
+    lost = corrected("var", ddof, correction)
+    left = _counted("var", x, axes, keepdims, where)
+    if isinstance(left, Tensor):
+        return total / maximum(left - lost, 0)
+    return total / (as_tensor(left, total) - lost)
+
+
+def corrected(name: str, ddof: float, correction: float | None) -> float:
+    """What is subtracted from the count; ShapeError where both are given."""
+    if correction is None:
+        return ddof
+    if ddof != 0:
+        raise shape_error(name, (), "ddof= or correction=, got both", "leave out one")
+    return correction
 
 
 @widened
@@ -138,8 +209,11 @@ def std(
     a: ArrayLike,
     axis: Axis = None,
     dtype: npt.DTypeLike | None = None,
-    ddof: int = 0,
+    ddof: float = 0,
     keepdims: bool = False,
+    where: Where = None,
+    mean: ArrayLike | None = None,
+    correction: float | None = None,
 ) -> Tensor:
     """The standard deviation over `axis`: the root of `var`.
 
@@ -147,7 +221,7 @@ def std(
     >>> float(sg.compile(sg.std([1, 3]), target="reference")())
     1.0
     """
-    return root(var(a, axis, dtype, ddof, keepdims))
+    return root(var(a, axis, dtype, ddof, keepdims, where, mean, correction))
 
 
 def root(x: Tensor) -> Tensor:
@@ -272,8 +346,10 @@ def logsumexp(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Tensor
 
 
 @widened
-def softmax(x: ArrayLike, axis: int = -1) -> Tensor:
+def softmax(x: ArrayLike, axis: Axis = -1) -> Tensor:
     """``exp(x) / sum(exp(x))`` along `axis`, without overflow.
+
+    `axis` may be several axes, or None for all of them.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.softmax([1000.0, 1000.0]), target="reference")()
@@ -284,8 +360,8 @@ def softmax(x: ArrayLike, axis: int = -1) -> Tensor:
 
 
 @widened
-def log_softmax(x: ArrayLike, axis: int = -1) -> Tensor:
-    """``log(softmax(x))`` along `axis`, without underflow.
+def log_softmax(x: ArrayLike, axis: Axis = -1) -> Tensor:
+    """``log(softmax(x))`` along `axis` (or axes), without underflow.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.log_softmax([0.0, -1000.0]), target="reference")()
@@ -295,8 +371,8 @@ def log_softmax(x: ArrayLike, axis: int = -1) -> Tensor:
     return value - log(reduced(REDUCE_SUM, "log_softmax", exp(value), axis, True))
 
 
-def _centred(name: str, x: ArrayLike, axis: int) -> Tensor:
+def _centred(name: str, x: ArrayLike, axis: Axis) -> Tensor:
     """`x` less its maximum along `axis`."""
     (value,) = floats(x)
-    along = one_axis(name, value, axis)
+    along = some_axes(name, value, axis)
     return value - stop_gradient(reduced(REDUCE_MAX, name, value, along, True))

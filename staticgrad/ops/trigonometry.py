@@ -17,7 +17,7 @@ from staticgrad.ops.choice import where
 from staticgrad.ops.examples import SPECIAL, bad_pair, pairs, unary
 from staticgrad.ops.functions import elementary, on_floats, sin, sqrt
 from staticgrad.ops.guarded import guarded_divide
-from staticgrad.ops.promote import ArrayLike, floats
+from staticgrad.ops.promote import ArrayLike, as_tensor, floats, stop_gradient
 from staticgrad.ops.rules import broadcast, quiet, same_dtype
 
 TURNS = (*SPECIAL, 1e5, 1e15, 2.5 * math.pi, 3 * math.pi, math.pi / 4)
@@ -144,6 +144,18 @@ def arctan2(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     array([0.       , 2.3561945], dtype=float32)
     """
     return apply(ARCTAN2, *floats(x1, x2))
+
+
+def angle(z: ArrayLike, deg: bool = False) -> Tensor:
+    """0 of a number >= 0, pi of a negative one (180 with `deg`); no derivative.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.angle([2.0, -2.0], deg=True), target="reference")().tolist()
+    [0.0, 180.0]
+    """
+    (x,) = floats(z)
+    turn = arctan2(as_tensor(0.0, x), stop_gradient(x))
+    return turn * (180 / math.pi) if deg else turn
 
 
 def hypot(x1: ArrayLike, x2: ArrayLike) -> Tensor:
