@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.types import INT64, is_float
+from staticgrad.ir.types import INT64, is_float, kind_of
 from staticgrad.ops.casting import cast
 from staticgrad.ops.choice import maximum, minimum, where
 from staticgrad.ops.leaves import frozen
@@ -101,7 +101,7 @@ def histogram(
     inside = (place >= 0) & (place < count - 1)
     bounded = maximum(minimum(place, count - 2), 0)
     found = bincount(bounded, _counted(inside, a, weights), count - 1)
-    if weights is None or as_tensor(weights).dtype.kind in "iub":
+    if weights is None or kind_of(as_tensor(weights).dtype) in "iub":
         kind = INT64 if weights is None else as_tensor(weights).dtype
         found = found if density else cast(found, kind)
     if density:

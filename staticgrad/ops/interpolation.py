@@ -13,13 +13,14 @@ from typing import Any, Literal
 import numpy as np
 
 from staticgrad.ir.node import Tensor
+from staticgrad.ir.types import kind_of
 from staticgrad.ops.choice import maximum, minimum, where
 from staticgrad.ops.division import remainder
 from staticgrad.ops.index import checked, taken
 from staticgrad.ops.indexing import getitem
 from staticgrad.ops.leaves import frozen, is_number
 from staticgrad.ops.place import concatenate
-from staticgrad.ops.promote import ArrayLike, as_tensor, promoted, quotients
+from staticgrad.ops.promote import ArrayLike, as_tensor, promoted, quotients, widened
 from staticgrad.ops.reduce import any
 from staticgrad.ops.rules import one_axis, shape_error
 from staticgrad.ops.scans import cumsum
@@ -37,6 +38,7 @@ def _part(x: Tensor, axis: int, key: slice) -> Tensor:
 # ---- interp --------------------------------------------------------------------------
 
 
+@widened
 def interp(
     x: ArrayLike,
     xp: ArrayLike,
@@ -112,6 +114,7 @@ def _known_index(order: np.ndarray[Any, Any]) -> Tensor:
 # ---- gradient ------------------------------------------------------------------------
 
 
+@widened
 def gradient(
     f: ArrayLike,
     *varargs: ArrayLike,
@@ -232,13 +235,13 @@ def unwrap(
     [0, 1, 2, 3, 4]
     """
     x = as_tensor(p)
-    if x.dtype.kind not in "iu" or not isinstance(period, int):
+    if kind_of(x.dtype) not in "iu" or not isinstance(period, int):
         (x,) = quotients(x)
     along = one_axis("unwrap", x, axis)
     step = diff(x, axis=along)
-    half = period / 2 if x.dtype.kind == "f" else period // 2
+    half = period / 2 if kind_of(x.dtype) == "f" else period // 2
     moved = remainder(step + half, period) - half
-    even = x.dtype.kind == "f" or period % 2 == 0
+    even = kind_of(x.dtype) == "f" or period % 2 == 0
     if even:
         moved = where((moved == -half) & (step > 0), half, moved)
     jump = half if discont is None else discont

@@ -12,12 +12,13 @@ import numpy as np
 
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import Dim
+from staticgrad.ir.types import kind_of
 from staticgrad.ops.index import checked, position, taken
 from staticgrad.ops.indexing import getitem
 from staticgrad.ops.leaves import frozen
 from staticgrad.ops.named import named
 from staticgrad.ops.place import concatenate
-from staticgrad.ops.promote import ArrayLike, as_tensor, promoted, quotients
+from staticgrad.ops.promote import ArrayLike, as_tensor, promoted, quotients, widened
 from staticgrad.ops.reduce import sum
 from staticgrad.ops.rules import shape_error
 from staticgrad.ops.shape import ravel
@@ -29,6 +30,7 @@ UNROLLED = 16  # taps up to which a convolution is a sum of slices, else of wind
 Mode = Literal["full", "same", "valid"]
 
 
+@widened
 def convolve(a: ArrayLike, v: ArrayLike, mode: Mode = "full") -> Tensor:
     """The convolution of two arrays of one axis: ``y[n] = sum(a[m] * v[n - m])``.
 
@@ -47,6 +49,7 @@ def convolve(a: ArrayLike, v: ArrayLike, mode: Mode = "full") -> Tensor:
     return _slid("convolve", x, flip(y), mode)
 
 
+@widened
 def correlate(a: ArrayLike, v: ArrayLike, mode: Mode = "valid") -> Tensor:
     """The cross-correlation of two arrays of one axis: ``y[k] = sum(a[n + k] * v[n])``.
 
@@ -68,7 +71,7 @@ def _lines(name: str, a: ArrayLike, v: ArrayLike) -> tuple[Tensor, Tensor]:
     x, y = (t if t.ndim else reshaped(t, (1,)) for t in (x, y))
     if x.ndim != 1 or y.ndim != 1 or 0 in (*x.shape, *y.shape):
         raise shape_error(name, (x, y), "two arrays of one axis, not empty")
-    if x.dtype.kind == "b":
+    if kind_of(x.dtype) == "b":
         raise shape_error(name, (x, y), "numbers", "cast with .astype")
     return x, y
 
@@ -110,6 +113,7 @@ def _windowed(x: Tensor, y: Tensor, count: Dim) -> Tensor:
 # ---- polynomials ---------------------------------------------------------------------
 
 
+@widened
 def polyval(p: ArrayLike, x: ArrayLike) -> Tensor:
     """The polynomial with coefficients `p`, the highest first, at `x`.
 
@@ -217,6 +221,7 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Tensor:
     return y
 
 
+@widened
 def poly(seq_of_zeros: ArrayLike) -> Tensor:
     """The coefficients of the polynomial with the leading one 1 and these roots.
 

@@ -132,10 +132,16 @@ def widened(function: F) -> F:
             return function(*args, **kwargs)
         result = function(*map(_wide, args), **{k: _wide(v) for k, v in kwargs.items()})
         dtype = promote(types)[0]
-        narrow = is_half(dtype) and result.dtype == FLOAT32
-        return cast(result, dtype) if narrow else result
+        if isinstance(result, tuple):
+            return tuple(_narrow(part, dtype) for part in result)
+        return _narrow(result, dtype)
 
     return call  # type: ignore[return-value]
+
+
+def _narrow(result: Tensor, dtype: DType) -> Tensor:
+    narrow = is_half(dtype) and result.dtype == FLOAT32
+    return cast(result, dtype) if narrow else result
 
 
 def _float_type(value: Any) -> TensorType | None:

@@ -11,6 +11,7 @@ import numpy as np
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Elementwise, Op, Sample, define
+from staticgrad.ir.types import is_half, kind_of
 from staticgrad.ops.arithmetic import absolute, small_if_bool
 from staticgrad.ops.choice import where
 from staticgrad.ops.examples import (
@@ -84,7 +85,14 @@ def nextafter(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     >>> float(sg.compile(y, target="reference")()) - 1
     2.220446049250313e-16
     """
-    return apply(NEXTAFTER, *floats(x1, x2))
+    return apply(NEXTAFTER, *_not_half("nextafter", floats(x1, x2)))
+
+
+def _not_half(name: str, values: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Kernels see 16-bit floats as float32, whose neighbours are others."""
+    if any(is_half(value.dtype) for value in values):
+        raise dtype_error(name, values, "float32 or float64", "cast with .astype")
+    return values
 
 
 def spacing(x: ArrayLike) -> Tensor:
@@ -95,7 +103,7 @@ def spacing(x: ArrayLike) -> Tensor:
     >>> float(sg.compile(y, target="reference")())
     2.220446049250313e-16
     """
-    (value,) = floats(stop_gradient(x))
+    (value,) = _not_half("spacing", floats(stop_gradient(x)))
     away = copysign(as_tensor(np.inf, value), value)
     size = apply(NEXTAFTER, value, away) - value
     return where(value == 0, absolute(size), size)  # of -0.0 it is positive
@@ -123,7 +131,7 @@ def bitwise_count(x: ArrayLike) -> Tensor:
     [3, 1]
     """
     (value,) = small_if_bool(as_tensor(x))
-    if value.dtype.kind not in "iu":
+    if kind_of(value.dtype) not in "iu":
         raise dtype_error("bitwise_count", (value,), "integers", "cast with .astype")
     return apply(BITWISE_COUNT, value)
 
