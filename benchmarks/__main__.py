@@ -1,11 +1,21 @@
-"""The command line: ``python -m benchmarks [steps|chain|memory|compile|calls|gemm]``.
+"""The command line: ``python -m benchmarks [steps|chain|memory|compile|calls|...]``.
 
 Every command prints tables; with ``--json`` what was measured is kept under results/.
 """
 
 import argparse
 
-from benchmarks import chain, compiling, gemm, launches, machine, memory, results, steps
+from benchmarks import (
+    accuracy,
+    chain,
+    compiling,
+    gemm,
+    launches,
+    machine,
+    memory,
+    results,
+    steps,
+)
 from benchmarks.workloads import ALL
 
 COMMANDS = {
@@ -15,6 +25,7 @@ COMMANDS = {
     "compile": compiling.main,
     "calls": launches.main,
     "gemm": gemm.main,
+    "accuracy": accuracy.main,
 }
 
 
@@ -23,7 +34,7 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("command", nargs="?", choices=COMMANDS, default="steps")
     add = parser.add_argument
-    add("names", nargs="*", metavar="workload", help=f"of: {', '.join(ALL)}")
+    add("names", nargs="*", metavar="name", help="workloads, or functions")
     add("--json", action="store_true", help="keep the figures under results/")
     add("--against", metavar="REV", help="compare with the figures of a commit")
     add("--threads", type=int, nargs="+", default=[1, 2], help="steps: 1 2")
@@ -34,11 +45,13 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
     add("--count", type=int, default=200, help="memory: random graphs and sets")
     add("--buffers", type=int, default=1000, help="memory: buffers to be planned")
     add("--layers", type=int, default=20, help="memory: equal layers")
+    add("--step", type=int, default=1, help="accuracy: every so many bit patterns")
     add("--elements", type=int, default=100_000, help="calls: of a function")
     options = parser.parse_args(words)
-    unknown = [name for name in options.names if name not in ALL]
+    known = accuracy.NAMES if options.command == "accuracy" else ALL
+    unknown = [name for name in options.names if name not in known]
     if unknown:
-        parser.error(f"unknown workload {unknown[0]!r}; known: {', '.join(ALL)}")
+        parser.error(f"unknown name {unknown[0]!r}; known: {', '.join(known)}")
     return options
 
 

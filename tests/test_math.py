@@ -12,6 +12,7 @@ import pytest
 from handwritten import apply
 from numba import njit
 
+from benchmarks import accuracy
 from staticgrad.compiler import numba_internals
 from staticgrad.compiler.codegen.language import namespace
 from staticgrad.compiler.codegen.mathlib import functions
@@ -21,8 +22,9 @@ LIMIT_ULP = 2.5
 RNG = np.random.default_rng(3)
 INF, NAN = math.inf, math.nan
 
-UNARY = (
-    "exp log log1p expm1 tanh sigmoid erf sqrt rsqrt sin cos sin_any cos_any".split()
+UNARY = tuple(
+    "exp log log1p expm1 tanh sigmoid erf sqrt rsqrt sin cos tan sin_any cos_any "
+    "tan_any".split()
 )
 
 # where random arguments are worth trying; others are mostly 0, 1 or infinite there
@@ -38,6 +40,7 @@ RANGES = {
     "rsqrt": [(0, 1e6)],
     "sin": [(-10, 10), (-1e6, 1e6)],
     "cos": [(-10, 10), (-1e6, 1e6)],
+    "tan": [(-10, 10), (-1e6, 1e6)],
 }
 
 
@@ -95,6 +98,20 @@ def samples(name, dtype, count):
     return np.maximum(x, -1) if name == "log1p" else x
 
 
+@pytest.mark.parametrize("name", accuracy.NAMES)
+def test_float32_bit_patterns_within_the_limit(name):
+    """Every 4,001st of all; ``python -m benchmarks accuracy`` looks at each."""
+    found = accuracy.examine(name, step=4_001)
+    assert accuracy.is_within(found), found
+
+
+def test_examining_notices_an_inexact_function(monkeypatch):
+    names = namespace()
+    monkeypatch.setattr(accuracy, "namespace", lambda: {"sinh": names["tanh"]})
+    monkeypatch.setattr(accuracy, "LIMIT_ULP", 0.5)
+    assert not accuracy.is_within(accuracy.examine("sinh", step=40_001))
+
+
 @pytest.mark.parametrize("name", UNARY)
 def test_float32_within_the_limit(name):
     x = samples(name, np.dtype("f4"), 50_000)
@@ -107,7 +124,7 @@ def test_float64_within_the_limit(name):
     x = samples(name, dtype, 150)
     exact_function = PRECISE.get(plain(name), getattr(mpmath, plain(name), None))
     got = unary(name, x)
-    digits = 360 if plain(name) in ("sin", "cos") else 40  # far arguments
+    digits = 360 if plain(name) in ("sin", "cos", "tan") else 40  # far arguments
     with mpmath.workdps(digits):
         exact = [exact_function(mpmath.mpf(float(v))) for v in x]
         with np.errstate(all="ignore"):

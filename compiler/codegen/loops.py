@@ -48,7 +48,7 @@ SIGNATURE = ("operands", "sizes", "begin", "end", "context")
 SIZES_BEFORE_TABLE = 2
 """Entries of `sizes` ahead of the symbolic ones: chunk length and site base."""
 
-NEAR = 2.0**40
+NEAR = {"float32": 2.0**16, "float64": 2.0**40}
 """Arguments of sin and cos that are known to be within this need no guard."""
 
 AREA_BYTES = 8 * BLOCK
@@ -324,7 +324,8 @@ def near_statements(kernel: LoopKernel) -> frozenset[int]:
     return frozenset(
         s.result
         for s in calls
-        if isinstance(s, Compute) and arguments_at_most(s, found, GUARDED) <= NEAR
+        if isinstance(s, Compute)
+        and arguments_at_most(s, found, GUARDED) <= NEAR[s.dtype.name]
     )
 
 

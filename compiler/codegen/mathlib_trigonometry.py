@@ -1,11 +1,12 @@
 """sin, cos, tan: free of branches within a stated range, through libm beyond it.
 
-x = n pi/2 + r, |r| <= pi/4; float32 reduces in float64, float64 with pi/2 in three
-parts and a remainder carried along. n comes from x * 2/pi in one rounding, which bounds
-the range: float32 is sound below 2^44, float64 below 2^42. ``sin_any`` and the
-like test each argument and call libm for what lies beyond (infinity and NaN too), which
-keeps a loop from vectorising; the loop writer (loops.py) looks at a block of arguments
-first and uses ``sin`` and the like where all of them are near.
+x = n pi/2 + r, |r| <= pi/4, with pi/2 in three parts; float64 carries a remainder
+along. n comes from x * 2/pi in one rounding and has to be small enough for its product
+with the first part to leave an exact difference: |x| < 98304 in float32, 2^42 in
+float64. ``sin_any`` and the like test each argument and take another way for what lies
+beyond, which keeps a loop from vectorising: float32 reduces in float64 up to 2^44, the
+rest (infinity and NaN too) goes through libm. The loop writer (loops.py) looks at a
+block of arguments first and uses ``sin`` and the like where all of them are near.
 
 Largest errors found within the range, float32 / float64, in units of the last place:
 sin 1.54 / 0.73, cos 1.54 / 0.75, tan 2.49 / 1.86.
@@ -21,11 +22,14 @@ from llvmlite import ir
 
 from staticgrad.compiler.codegen.emitter import Emitter, Value, declared
 
-FAR_F32 = 0x55800000
+FAR_F32 = 0x47C00000
+"""The bits of 98304: from here on float32 is reduced in float64."""
+FARTHEST_F32 = 0x55800000
 """The bits of 2^44: from here on float32 goes through libm."""
 FAR_F64 = 0x4290000000000000
 """The bits of 2^42: from here on float64 goes through libm."""
 
+HALF_PI_F32 = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
 HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)
 
 SIN_F32 = (-0.16666653752326965, 0.008332105353474617, -0.0001950773730641231)
@@ -44,21 +48,37 @@ TAN_F32 = (
 )  # fmt: skip
 
 
+Reduced = tuple[Value, Value | None, Value]
+"""(r, low, q): x = n pi/2 + r + low, and q = n modulo 4 in its low two bits."""
+
+
 def sin(m: Emitter, x: Value) -> Value:
     """The sine of near x; garbage for far ones."""
-    r, low, quadrant = _reduce(m, x)
-    return m.select(m.eq(x, 0.0), x, _quadrant_value(m, r, low, quadrant))
+    return _sin(m, x, _reduce(m, x))
 
 
 def cos(m: Emitter, x: Value) -> Value:
     """The cosine of near x; garbage for far ones."""
-    r, low, quadrant = _reduce(m, x)
-    return _quadrant_value(m, r, low, m.iadd(quadrant, 1))
+    return _cos(m, x, _reduce(m, x))
 
 
 def tan(m: Emitter, x: Value) -> Value:
     """The tangent of near x; garbage for far ones."""
-    r, low, quadrant = _reduce(m, x)
+    return _tan(m, x, _reduce_closely(m, x))
+
+
+def _sin(m: Emitter, x: Value, reduced: Reduced) -> Value:
+    r, low, quadrant = reduced
+    return m.select(m.eq(x, 0.0), x, _quadrant_value(m, r, low, quadrant))
+
+
+def _cos(m: Emitter, x: Value, reduced: Reduced) -> Value:
+    r, low, quadrant = reduced
+    return _quadrant_value(m, r, low, m.iadd(quadrant, 1))
+
+
+def _tan(m: Emitter, x: Value, reduced: Reduced) -> Value:
+    r, low, quadrant = reduced
     odd = m.b.icmp_unsigned("!=", m.iand(quadrant, 1), m.whole(0))
     square = m.mul(r, r)
     if m.is32:
@@ -73,26 +93,25 @@ def tan(m: Emitter, x: Value) -> Value:
 
 def sin_any(m: Emitter, x: Value) -> Value:
     """The sine of every x."""
-    return _any(m, x, "sin", sin)
+    return _any(m, x, "sin", sin, _sin)
 
 
 def cos_any(m: Emitter, x: Value) -> Value:
     """The cosine of every x."""
-    return _any(m, x, "cos", cos)
+    return _any(m, x, "cos", cos, _cos)
 
 
 def tan_any(m: Emitter, x: Value) -> Value:
     """The tangent of every x."""
-    return _any(m, x, "tan", tan)
+    return _any(m, x, "tan", tan, _tan)
 
 
 def distance_bits(m: Emitter, x: Value) -> Value:
-    """The bits of |x|: an integer that is at least the bits of 2^44 where x is far."""
+    """The bits of |x|: an integer, at least FAR_F32 or FAR_F64 where x is far."""
     return m.iand(m.bits(x), (1 << (m.width - 1)) - 1)
 
 
-def _reduce(m: Emitter, x: Value) -> tuple[Value, Value | None, Value]:
-    """(r, low, q): x = n pi/2 + r + low, and q = n modulo 4 in its low two bits."""
+def _reduce(m: Emitter, x: Value) -> Reduced:
     if m.is32:
         return _reduce_f32(m, x)
     shifted = m.fma(x, 2 / math.pi, m.shift)
@@ -107,7 +126,20 @@ def _reduce(m: Emitter, x: Value) -> tuple[Value, Value | None, Value]:
     return total, m.add(m.sub(r, total), low), m.bits(shifted)
 
 
-def _reduce_f32(m: Emitter, x: Value) -> tuple[Value, None, Value]:
+def _reduce_f32(m: Emitter, x: Value) -> Reduced:
+    shifted = m.fma(x, 2 / math.pi, m.shift)
+    n = m.sub(shifted, m.shift)
+    for part in HALF_PI_F32:
+        x = m.fma(n, -part, x)
+    return x, None, m.bits(shifted)
+
+
+def _reduce_closely(m: Emitter, x: Value) -> Reduced:
+    """Through float64 for float32: rounds once, which a quotient needs."""
+    return _reduce_in_f64(m, x) if m.is32 else _reduce(m, x)
+
+
+def _reduce_in_f64(m: Emitter, x: Value) -> Reduced:
     d, wide = m.wide(), m.widen(x)
     shifted = d.fma(wide, 2 / math.pi, d.shift)
     n = d.sub(shifted, d.shift)
@@ -144,27 +176,36 @@ def _cosine(m: Emitter, r: Value, square: Value, low: Value | None) -> Value:
     return m.add(lead, tail)
 
 
-def _any(m: Emitter, x: Value, name: str, near: Callable[..., Value]) -> Value:
+Near = Callable[[Emitter, Value], Value]
+Rest = Callable[[Emitter, Value, Reduced], Value]
+"""What is left to do after the reduction."""
+
+
+def _any(m: Emitter, x: Value, name: str, near: Near, rest: Rest) -> Value:
     """A call: inlined, LLVM would run libm for every lane, and compile for longer."""
     kind = ir.FunctionType(m.type, [m.type])
     function = declared(m.b.module, f"staticgrad_{name}_f{m.width}", kind)
     if not function.blocks:
         function.linkage = "internal"
         function.attributes.add("noinline")
-        _define_any(Emitter(ir.IRBuilder(), m.type), function, name, near)
+        _define_any(Emitter(ir.IRBuilder(), m.type), function, name, near, rest)
     return m.b.call(function, [x])
 
 
-def _define_any(
-    m: Emitter, function: Any, name: str, near: Callable[..., Value]
-) -> None:
+def _define_any(m: Emitter, function: Any, name: str, near: Near, rest: Rest) -> None:
     m.b.position_at_end(function.append_basic_block())
     x = function.args[0]
-    limit = m.pick(FAR_F32, FAR_F64)
-    far = m.b.icmp_unsigned(">=", distance_bits(m, x), m.whole(limit))
-    with m.b.if_then(far):
+    distance = distance_bits(m, x)
+    with m.b.if_then(_at_least(m, distance, m.pick(FARTHEST_F32, FAR_F64))):
         m.b.ret(_libm(m, x, name))
+    if m.is32:
+        with m.b.if_then(_at_least(m, distance, FAR_F32)):
+            m.b.ret(rest(m, x, _reduce_in_f64(m, x)))
     m.b.ret(near(m, x))
+
+
+def _at_least(m: Emitter, distance: Value, limit: int) -> Value:
+    return m.b.icmp_unsigned(">=", distance, m.whole(limit))
 
 
 def _libm(m: Emitter, x: Value, name: str) -> Value:
