@@ -8,11 +8,13 @@ from typing import Literal
 
 from staticgrad.compiler.passes.cancel_moves import cancel_moves
 from staticgrad.compiler.passes.cse import merge_common
+from staticgrad.compiler.passes.cut_sums import cut_sums
 from staticgrad.compiler.passes.drop_markers import drop_markers
 from staticgrad.compiler.passes.fold_constants import fold_constants
 from staticgrad.compiler.passes.pick import pick
 from staticgrad.compiler.passes.resolve_mode import resolve_mode
 from staticgrad.compiler.passes.simplify import simplify
+from staticgrad.compiler.passes.sink_slices import sink_slices
 from staticgrad.compiler.passes.stabilise import stabilise
 from staticgrad.compiler.passes.widen import widen
 from staticgrad.errors import CompilerBug
@@ -32,6 +34,10 @@ PASSES: tuple[tuple[Pass, str], ...] = (
     (drop_markers, "stabilise marks the maxima that it subtracts"),
     (pick, "after differentiation, which would make a scatter of a load"),
     (cancel_moves, "rules above leave reshapes and broadcasts"),
+    (cut_sums, "after rules that merge pads and sums; it makes slices"),
+    (sink_slices, "what is sliced need not be stored"),
+    (cancel_moves, "slices of slices and of broadcasts"),
+    (merge_common, "x + x is one of x only if both are one node"),
     (simplify, "forms that the rules above uncovered"),
     (fold_constants, "numbers that the rules above made"),
     (widen, "after all rules, which would see casts in between"),

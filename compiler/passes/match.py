@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from staticgrad.ir.graph import Rule
+from staticgrad.ir.graph import Graph, Rule, rebuilt, rewritten
 from staticgrad.ir.node import Constant, Node, Tensor
 from staticgrad.ir.op import View
 from staticgrad.ir.types import DType, kind_of
@@ -96,3 +96,28 @@ def chase(rule: NodeRule, node: Node) -> Tensor | None:
         result = broadcasted(found, start.shape)
         node = result.node
     return result
+
+
+def replaced(
+    graph: Graph,
+    finish: Callable[[Tensor, Tensor], Tensor],
+    inside: Callable[[Graph], Graph],
+) -> Graph:
+    """`graph` with ``finish(old, now)`` in the place of every tensor `old`.
+
+    `now` is `old` on inputs that are replaced already. Graphs of control flow become
+    ``inside(graph)``.
+    """
+
+    def descend(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
+        graphs = tuple(map(inside, node.graphs))
+        if all(a is b for a, b in zip(graphs, node.graphs, strict=True)):
+            return None
+        return rebuilt(node, inputs, graphs).outputs
+
+    new = rewritten(graph.nodes, descend, finish=finish)
+    if not new:
+        return graph
+    outputs = tuple(new.get(t, t) for t in graph.outputs)
+    updates = tuple((leaf, new.get(t, t)) for leaf, t in graph.updates)
+    return Graph.closed(graph.inputs, outputs, updates)

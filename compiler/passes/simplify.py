@@ -4,8 +4,10 @@ Signed zeros, infinities and NaN come out the same, so ``x + 0.0`` stays (it tur
 into 0.0) and ``x * 0.0`` stays (NaN); ``x - 0.0`` and ``x * 1`` go. Numbers merge only
 where the merged product rounds as the two did.
 
-Weakness: a power with exponent 2 or 3 becomes products, which round differently from
-``pow`` by at most one unit in the last place, and the sum of one number its multiple.
+Weaknesses: a factor that is a power of two merges with another, which rounds once
+instead of twice where the product is subnormal; a power with exponent 2 or 3 becomes
+products, which round differently from ``pow`` by at most one unit in the last place,
+and the sum of one number its multiple.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ def simplify(graph: Graph) -> Graph:
 
 def _add(node: Node) -> Tensor | None:
     x, y = node.inputs
+    if x is y and kind_of(x.dtype) == "f":
+        return _scaled(x, x.dtype.type(2))  # c x + c x = (2 c) x
     for a, b in ((x, y), (y, x)):
         if is_number(b, -0.0 if kind_of(b.dtype) == "f" else 0):
             return a
@@ -84,6 +88,20 @@ def _multiply_by(x: Tensor, c: Tensor) -> Tensor | None:
     return _merge(x, value) if is_op(x, "multiply") else None
 
 
+def _scaled(x: Tensor, factor: Any, depth: int = 3) -> Tensor | None:
+    """``factor * x`` by changing a number of the product `x`; None if it has none."""
+    if not is_op(x, "multiply") or depth == 0:
+        return None
+    merged = _merge(x, factor)
+    if merged is not None:
+        return merged
+    for a, b in (x.inputs, x.inputs[::-1]):
+        inner = _scaled(a, factor, depth - 1)
+        if inner is not None:
+            return named("multiply", inner, b)
+    return None
+
+
 def _merge(product: Tensor, outer: Any) -> Tensor | None:
     """``(x * a) * b = x * (a * b)`` where both round alike."""
     x, y = product.inputs
@@ -97,14 +115,14 @@ def _merge(product: Tensor, outer: Any) -> Tensor | None:
 def merges(inner: Any, outer: Any) -> bool:
     """Whether ``(x * inner) * outer`` is ``x * (inner * outer)`` for every x.
 
-    Integers always; floats where the first product is exact unless it overflows, in
-    which case so does the second: `inner` a power of two >= 1 and |outer| >= 1.
+    Integers always; floats where one of the two is a power of two, which rounds
+    nothing, and neither makes a product smaller. Signs round nothing at all.
     """
-    if kind_of(inner.dtype) in "biu":
+    if kind_of(inner.dtype) in "biu" or outer == -1:
         return True
-    grows = bool(abs(inner) >= 1 and abs(outer) >= 1)
+    grows = bool(abs(outer) >= 1) and (_is_power_of_two(outer) or bool(abs(inner) >= 1))
     finite = bool(np.isfinite(_times(inner, outer)))
-    return _is_power_of_two(inner) and grows and finite
+    return grows and finite and (_is_power_of_two(inner) or _is_power_of_two(outer))
 
 
 def _times(a: Any, b: Any) -> Any:
@@ -143,7 +161,9 @@ def _has_exact_inverse(value: Any) -> bool:
 
 def _negative(node: Node) -> Tensor | None:
     (x,) = node.inputs
-    return x.inputs[0] if is_op(x, "negative") else None
+    if is_op(x, "negative"):
+        return x.inputs[0]
+    return _scaled(x, x.dtype.type(-1)) if kind_of(x.dtype) == "f" else None
 
 
 def _power(node: Node) -> Tensor | None:

@@ -1,0 +1,150 @@
+"""Sums of padded tensors, cut where the zeros begin.
+
+``pad(a, 1, 0) + pad(b, 0, 1) = concatenate(b[:1], a[:-1] + b[1:], a[-1:])``: the
+gradient of code that reads x[1:] and x[:-1] is such a sum. Nothing is padded, the
+pieces are written where they belong, and zeros are not added. What is -0.0 stays so,
+where adding 0.0 would give 0.0. Terms are added in the order they had.
+
+Left alone: sums in which fewer than two terms are padded, sizes that are symbols, and
+sums that would fall into more than MOST_PIECES.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+
+from staticgrad.compiler.passes.match import is_op, number, replaced
+from staticgrad.ir.graph import Graph
+from staticgrad.ir.node import Tensor
+from staticgrad.ir.size import Shape
+from staticgrad.ops.named import named
+from staticgrad.ops.pieces import joined
+from staticgrad.ops.shape import broadcasted
+from staticgrad.ops.slicing import cut
+
+MOST_PIECES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A tensor whose element 0 lies at `low` in the sum; zeros around it."""
+
+    tensor: Tensor
+    low: tuple[int, ...]
+
+    def end(self, axis: int) -> int:
+        return self.low[axis] + _literal(self.tensor.shape)[axis]
+
+    def covers(self, axis: int, start: int) -> bool:
+        return self.low[axis] <= start < self.end(axis)
+
+    def within(self, axis: int, start: int, stop: int) -> _Term:
+        """What of it lies in [start, stop) of an axis, all of which it covers."""
+        part = cut(self.tensor, axis, start - self.low[axis], stop - start)
+        return _Term(part, (*self.low[:axis], start, *self.low[axis + 1 :]))
+
+
+def cut_sums(graph: Graph) -> Graph:
+    """``pad(a, 1, 0) + pad(b, 0, 1) = concatenate(b[:1], a[:-1] + b[1:], a[-1:])``."""
+    inner = _inner(graph)
+    found = {
+        node.outputs[0]
+        for node in graph.nodes
+        if is_op(node.outputs[0], "add")
+        and node.outputs[0] not in inner
+        and _is_worthwhile(node.outputs[0], inner)
+    }
+
+    def finish(old: Tensor, now: Tensor) -> Tensor:
+        if old not in found:
+            return now
+        terms = list(_terms(old, now, inner))
+        return _cut(terms, _literal(now.shape))
+
+    return replaced(graph, finish, cut_sums)
+
+
+def _inner(graph: Graph) -> set[Tensor]:
+    """The sums that are only terms of another sum of their type."""
+    uses = Counter(t for node in graph.nodes for t in node.inputs)
+    uses.update(graph.roots)
+    return {
+        t
+        for node in graph.nodes
+        if is_op(node.outputs[0], "add")
+        for t in node.inputs
+        if is_op(t, "add") and uses[t] == 1 and t.type == node.types[0]
+    }
+
+
+def _is_worthwhile(total: Tensor, inner: Collection[Tensor]) -> bool:
+    if any(not isinstance(n, int) for n in total.shape):
+        return False
+    terms = list(_terms(total, total, inner))
+    if sum(term.tensor.shape != total.shape for term in terms) < 2:
+        return False
+    pieces = 1
+    for axis in range(total.ndim):
+        pieces *= len(_bounds(terms, axis)) - 1
+    return pieces <= MOST_PIECES
+
+
+def _terms(old: Tensor, now: Tensor, inner: Collection[Tensor]) -> Iterator[_Term]:
+    """The terms of the sum `old`, from left to right, as they are in `now`."""
+    pending = [(old, now)]
+    while pending:
+        before, after = pending.pop()
+        if before is old or before in inner:
+            pending += zip(before.inputs[::-1], after.inputs[::-1], strict=True)
+        else:
+            yield _term(after, now.shape)
+
+
+def _term(x: Tensor, shape: Shape) -> _Term:
+    """`x`, without the zeros that a pad put around it."""
+    if _is_zero_pad(x):
+        return _Term(x.inputs[0], tuple(x.node.attrs["low"]))
+    return _Term(broadcasted(x, shape), (0,) * len(shape))
+
+
+def _is_zero_pad(x: Tensor) -> bool:
+    if not is_op(x, "pad"):
+        return False
+    attrs = x.node.attrs
+    widths = (*attrs["low"], *attrs["high"], *x.inputs[0].shape)
+    plain = not any(attrs["interior"]) and attrs["value"] == 0
+    return plain and all(isinstance(n, int) and n >= 0 for n in widths)
+
+
+def _bounds(terms: Sequence[_Term], axis: int) -> list[int]:
+    """Where along an axis a term begins or ends."""
+    return sorted({p for t in terms for p in (t.low[axis], t.end(axis))})
+
+
+def _cut(terms: Sequence[_Term], shape: tuple[int, ...], axis: int = 0) -> Tensor:
+    """The sum of `terms` over `shape`; the recursion is as deep as there are axes."""
+    if axis == len(shape):
+        return reduce(_plus, [term.tensor for term in terms])
+    bounds = sorted({0, shape[axis], *_bounds(terms, axis)})
+    dtype = terms[0].tensor.dtype
+    parts: list[Tensor] = []
+    for start, stop in pairwise(bounds):
+        own = [
+            term.within(axis, start, stop) for term in terms if term.covers(axis, start)
+        ]
+        piece = (*shape[:axis], stop - start, *shape[axis + 1 :])
+        zeros = broadcasted(number(0, dtype), piece)
+        parts.append(_cut(own, piece, axis + 1) if own else zeros)
+    return joined(parts, axis)
+
+
+def _plus(x: Tensor, y: Tensor) -> Tensor:
+    return named("add", x, y)
+
+
+def _literal(shape: Shape) -> tuple[int, ...]:
+    return tuple(n for n in shape if isinstance(n, int))

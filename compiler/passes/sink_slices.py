@@ -1,0 +1,117 @@
+"""Slices of what is computed element by element.
+
+``f(x, y)[1:] = f(x[1:], y[1:])`` where nothing reads f(x, y) but slices: what they
+leave out is not computed, nothing is stored whole, and f fuses with what reads the
+slice. Slices may overlap, so only cheap values are computed once for each of them;
+with a single slice the cost does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from staticgrad.compiler.passes.match import is_op, replaced
+from staticgrad.ir.graph import Graph, rebuilt
+from staticgrad.ir.node import Node, Tensor
+from staticgrad.ir.op import Elementwise
+from staticgrad.ir.size import Shape
+from staticgrad.ops.named import named
+
+CHEAP = 16  # additions that a slice may repeat
+MOST_STEPS = 12  # operations that one slice moves through; the depth of a recursion
+
+Bounds = tuple[Shape, Shape, tuple[int, ...]]
+"""Starts, sizes and steps of a slice."""
+
+
+def sink_slices(graph: Graph) -> Graph:
+    """``f(x, y)[1:] = f(x[1:], y[1:])`` where nothing else reads f(x, y)."""
+    sinking = _sinking(graph)
+
+    def finish(old: Tensor, now: Tensor) -> Tensor:
+        if not is_op(old, "slice") or old.inputs[0] not in sinking:
+            return now
+        attrs = now.node.attrs
+        bounds = attrs["starts"], attrs["sizes"], attrs["steps"]
+        return _sliced(old.inputs[0], now.inputs[0], bounds, sinking)
+
+    return replaced(graph, finish, sink_slices)
+
+
+def _sinking(graph: Graph) -> Collection[Tensor]:
+    """The elementwise values that only slices, and values like them, read."""
+    readers = _readers(graph)
+    slices = _slices_behind(graph, readers)
+    cones: dict[Tensor, frozenset[Node]] = {}
+    for node in graph.nodes:
+        if node.outputs[0] in slices:
+            inner = (cones.get(x, frozenset()) for x in node.inputs)
+            cones[node.outputs[0]] = frozenset((node,)).union(*inner)
+    found: set[Tensor] = set()
+    for y, cone in reversed(cones.items()):
+        cheap = slices[y] == 1 or sum(map(_cost, cone)) <= CHEAP
+        free = all(r.op.name == "slice" or r.outputs[0] in found for r in readers[y])
+        if cheap and free and len(cone) <= MOST_STEPS:
+            found.add(y)
+    return found
+
+
+def _cost(node: Node) -> int:
+    code = node.op.code
+    return code.cost if isinstance(code, Elementwise) else 0
+
+
+def _readers(graph: Graph) -> dict[Tensor, list[Node]]:
+    found: dict[Tensor, list[Node]] = {}
+    for node in graph.nodes:
+        for tensor in dict.fromkeys(node.inputs):
+            found.setdefault(tensor, []).append(node)
+    return found
+
+
+def _slices_behind(
+    graph: Graph, readers: Mapping[Tensor, Sequence[Node]]
+) -> dict[Tensor, int]:
+    """How many slices read a value, for those that nothing else reads."""
+    kept = frozenset(graph.roots)
+    found: dict[Tensor, int] = {}
+    for node in reversed(graph.nodes):
+        y = node.outputs[0]
+        if not isinstance(node.op.code, Elementwise) or y in kept or y not in readers:
+            continue
+        counts = [_slices_of(reader, found) for reader in readers[y]]
+        if all(counts):
+            found[y] = sum(counts)
+    return found
+
+
+def _slices_of(reader: Node, found: Mapping[Tensor, int]) -> int:
+    return 1 if reader.op.name == "slice" else found.get(reader.outputs[0], 0)
+
+
+def _sliced(
+    old: Tensor, now: Tensor, bounds: Bounds, sinking: Collection[Tensor]
+) -> Tensor:
+    """The slice of `now`, which is `old` as it has become; at most MOST_STEPS deep."""
+    if old not in sinking:
+        starts, sizes, steps = bounds
+        return named("slice", now, starts=starts, sizes=sizes, steps=steps)
+    inputs = tuple(
+        _sliced(before, after, _along(after.shape, now.shape, bounds), sinking)
+        for before, after in zip(old.inputs, now.inputs, strict=True)
+    )
+    return rebuilt(now.node, inputs).outputs[0]
+
+
+def _along(shape: Shape, whole: Shape, bounds: Bounds) -> Bounds:
+    """The bounds for an input that is broadcast: all of an axis that it repeats."""
+    starts, sizes, steps = bounds
+    first = len(whole) - len(shape)
+    repeated = [n == 1 != m for n, m in zip(shape, whole[first:], strict=True)]
+    own = zip(repeated, starts[first:], sizes[first:], steps[first:], strict=True)
+    plain = [(0, 1, 1) if again else (a, n, k) for again, a, n, k in own]
+    return (
+        tuple(a for a, _, _ in plain),
+        tuple(n for _, n, _ in plain),
+        tuple(k for _, _, k in plain),
+    )
