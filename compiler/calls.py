@@ -13,6 +13,7 @@ from staticgrad.compiler.kernels import (
     Load,
     Loop,
     LoopKernel,
+    Mode,
     Number,
     Operand,
     Site,
@@ -33,7 +34,22 @@ BufferOf = Callable[[Tensor], int]
 
 def gemm(node: Node, buffer_of: BufferOf) -> list[Kernel]:
     """``C = A @ B``."""
-    left, right = node.inputs
+    return [_product(node, node.inputs, buffer_of, "write")]
+
+
+def gemm_add(node: Node, buffer_of: BufferOf) -> list[Kernel]:
+    """``C = base``, unless the base lies there, and ``C = A @ B + C``."""
+    base, *factors = node.inputs
+    add = _product(node, factors, buffer_of, "update")
+    if base_of(base) is base and buffer_of(base) == buffer_of(node.outputs[0]):
+        return [add]
+    return [_copy(node, base, Layout.contiguous(base.shape), buffer_of), add]
+
+
+def _product(
+    node: Node, factors: Sequence[Tensor], buffer_of: BufferOf, mode: Mode
+) -> GemmKernel:
+    left, right = factors
     result = node.outputs[0]
     a, b = matrix_of(left), matrix_of(right)
     if a is None or b is None:
@@ -43,9 +59,9 @@ def gemm(node: Node, buffer_of: BufferOf) -> list[Kernel]:
     operands = (
         Operand(buffer_of(base_of(left)), "read", result.dtype),
         Operand(buffer_of(base_of(right)), "read", result.dtype),
-        Operand(buffer_of(result), "write", result.dtype),
+        Operand(buffer_of(result), mode, result.dtype),
     )
-    kernel = GemmKernel(
+    return GemmKernel(
         name=node.op.name,
         operands=operands,
         m=m,
@@ -57,10 +73,9 @@ def gemm(node: Node, buffer_of: BufferOf) -> list[Kernel]:
         batch=batch,
         batch_strides=(a.batch_stride, b.batch_stride, m * n),
         alpha=1.0,
-        beta=0.0,
+        beta=1.0 if mode == "update" else 0.0,
         sites=(_site(node),),
     )
-    return [kernel]
 
 
 def placed(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from staticgrad.compiler.alias import in_place
-from staticgrad.compiler.calls import gemm, placed, scattered
+from staticgrad.compiler.calls import gemm, gemm_add, placed, scattered
 from staticgrad.compiler.fuse import Group, Timing, fuse
 from staticgrad.compiler.kernels import (
     FinishKernel,
@@ -37,6 +37,7 @@ from staticgrad.ir.op import (
     IndexCheck,
     Leaf,
     Matmul,
+    MatmulAdd,
     Place,
     Reduce,
     Scan,
@@ -246,6 +247,7 @@ class _Lowering:
         (node,) = group.nodes
         makers: dict[type, Callable[..., list[Kernel]]] = {
             Matmul: gemm,
+            MatmulAdd: gemm_add,
             Place: partial(placed, written=self.inside),
             Scatter: scattered,
             Select: selected,

@@ -24,6 +24,7 @@ from staticgrad.ir.op import (
     Layout,
     Leaf,
     Matmul,
+    MatmulAdd,
     Place,
     Position,
     Random,
@@ -76,10 +77,10 @@ def _input(node: Node, position: int, tensor: Tensor) -> Tensor:
     code = node.op.code
     if isinstance(code, View):
         return tensor if has_layout(node, tensor) else copied(tensor)
-    if isinstance(code, Matmul):
+    if isinstance(code, Matmul) or (isinstance(code, MatmulAdd) and position):
         return tensor if matrix_of(tensor) is not None else copied(tensor)
     first = isinstance(code, Gather | Random) and position == 0
-    whole = isinstance(code, Place | Scan | Scatter | Select)
+    whole = isinstance(code, Place | Scan | Scatter | Select | MatmulAdd)
     if (first or whole) and is_made_in_loops(tensor):
         return copied(tensor)
     return tensor
@@ -124,7 +125,7 @@ def _own(outputs: tuple[Tensor, ...], updates: tuple[Update, ...]) -> list[Updat
 def _is_own(leaf: Stored, new: Tensor, uses: Counter[Tensor]) -> bool:
     if is_view(new) or uses[new] != 1 or isinstance(new.op.code, Leaf):
         return False
-    if isinstance(new.op.code, Scatter):
+    if isinstance(new.op.code, Scatter | MatmulAdd):
         base, *others = new.inputs
         return base is leaf and all(base_of(t) is not leaf for t in others)
     if not isinstance(new.op.code, Elementwise | Random):

@@ -11,6 +11,7 @@ from staticgrad.compiler.passes.cse import merge_common
 from staticgrad.compiler.passes.cut_sums import cut_sums
 from staticgrad.compiler.passes.drop_markers import drop_markers
 from staticgrad.compiler.passes.fold_constants import fold_constants
+from staticgrad.compiler.passes.fold_updates import fold_updates
 from staticgrad.compiler.passes.pick import pick
 from staticgrad.compiler.passes.resolve_mode import resolve_mode
 from staticgrad.compiler.passes.simplify import simplify
@@ -41,7 +42,8 @@ PASSES: tuple[tuple[Pass, str], ...] = (
     (simplify, "forms that the rules above uncovered"),
     (fold_constants, "numbers that the rules above made"),
     (widen, "after all rules, which would see casts in between"),
-    (merge_common, "last: equal nodes have one form by now"),
+    (merge_common, "equal nodes have one form by now"),
+    (fold_updates, "last: it counts who needs a gradient"),
 )
 
 

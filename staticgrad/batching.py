@@ -24,6 +24,7 @@ from staticgrad.ir.op import (
     Gather,
     IndexCheck,
     Matmul,
+    MatmulAdd,
     Mode,
     Place,
     Random,
@@ -270,6 +271,7 @@ RULES: dict[type, Rule] = {
     Place: _leading,
     Random: _leading,
     Matmul: _matmul,
+    MatmulAdd: _unchanged,
     Mode: _unchanged,
     Select: _unchanged,  # along the last axis
     Gather: _gather,

@@ -221,6 +221,11 @@ class Matmul:
 
 
 @dataclass(frozen=True, slots=True)
+class MatmulAdd:
+    """``base + x @ y``, the base first; written over the base where it is dead."""
+
+
+@dataclass(frozen=True, slots=True)
 class Mode:
     """Input 0 in train mode, input 1 in eval mode."""
 
@@ -245,6 +250,7 @@ Code: TypeAlias = (
     | Select
     | Scan
     | Matmul
+    | MatmulAdd
     | Mode
     | Control
 )

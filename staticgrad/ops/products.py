@@ -12,7 +12,7 @@ import numpy as np
 from staticgrad.errors import DTypeError, ShapeError
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.op import Bad, Matmul, Sample, define
+from staticgrad.ir.op import Bad, Matmul, MatmulAdd, Sample, define
 from staticgrad.ir.size import Shape, product
 from staticgrad.ir.types import (
     DType,
@@ -74,6 +74,52 @@ MATMUL = define(
         Bad((numbers(2, 2, 2), numbers(3, 2, 2)), {}, ShapeError, "batch axes"),
         Bad((np.eye(2, dtype=int), np.eye(2, dtype=int)), {}, DTypeError, "floats"),
         Bad((numbers(2, 2), np.eye(2, dtype="f4")), {}, DTypeError, "one dtype"),
+    ],
+)
+
+
+# ---- accumulated ---------------------------------------------------------------------
+
+
+def _matmul_add_shape(base: TensorType, x: TensorType, y: TensorType) -> Shape:
+    shape = _matmul_shape(x, y)
+    if base.shape != shape:
+        raise ShapeError("a base of the product's shape", "broadcast it")
+    return shape
+
+
+def _matmul_add_dtype(base: TensorType, x: TensorType, y: TensorType) -> DType:
+    if base.dtype != _matmul_dtype(x, y):
+        raise DTypeError("floats of one dtype", "cast with .astype")
+    return base.dtype
+
+
+MATMUL_ADD = define(
+    "matmul_add",
+    shape=_matmul_add_shape,
+    dtype=_matmul_add_dtype,
+    vjp=lambda g, z, base, x, y: (g, *_matmul_vjp(g, z, x, y)),
+    code=MatmulAdd(),
+    numpy=lambda base, x, y: base + np.matmul(x, y),
+    samples=lambda: [
+        Sample((numbers(2, 4), numbers(2, 3), numbers(3, 4)), ulp=16.0),
+        Sample((numbers(2, 2, 1), numbers(2, 2, 3), numbers(2, 3, 1)), ulp=16.0),
+        Sample((numbers(2, 3), numbers(2, 0), numbers(0, 3))),
+        Sample((numbers(0, 3), numbers(0, 2), numbers(2, 3))),
+    ],
+    bad=lambda: [
+        Bad(
+            (numbers(2, 1), numbers(2, 3), numbers(3, 2)),
+            {},
+            ShapeError,
+            "the product's shape",
+        ),
+        Bad(
+            (np.eye(2, dtype="f4"), numbers(2, 2), numbers(2, 2)),
+            {},
+            DTypeError,
+            "one dtype",
+        ),
     ],
 )
 

@@ -1,0 +1,86 @@
+"""Steps of gradient descent that a matrix product takes itself.
+
+``W - rate * (x @ y)`` becomes ``W + x @ (-rate * y)``, a product that adds to W where
+it lies: the gradient is never stored, and W is read and written once. The smaller
+factor is scaled, which a kernel that makes it does on the way. Products with the rate
+are rounded before the sum instead of after it.
+
+Only where nothing else needs the gradient: not under momentum or Adam, which keep
+moments, nor where gradients have to be finite before the step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from staticgrad.compiler.passes.match import is_op
+from staticgrad.ir.graph import Graph, apply, deriving
+from staticgrad.ir.node import Stored, Tensor
+from staticgrad.ops.products import MATMUL_ADD
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """``leaf + factor * product``; the factor is 1 where it is None."""
+
+    factor: Tensor | None
+    product: Tensor
+
+
+def fold_updates(graph: Graph) -> Graph:
+    """``W - rate * (x @ y) = W + x @ (-rate * y)`` where it is the new W."""
+    uses = Counter(t for node in graph.nodes for t in node.inputs)
+    uses.update(graph.roots)
+    updates = tuple((leaf, _folded(leaf, new, uses)) for leaf, new in graph.updates)
+    if all(a is b for (_, a), (_, b) in zip(updates, graph.updates, strict=True)):
+        return graph
+    return Graph.closed(graph.inputs, graph.outputs, updates)
+
+
+def _folded(leaf: Stored, new: Tensor, uses: Mapping[Tensor, int]) -> Tensor:
+    if uses[new] != 1 or not (is_op(new, "subtract") or is_op(new, "add")):
+        return new
+    with deriving() as derive_from:
+        derive_from(new.node)
+        step = _step(leaf, new, uses)
+        if step is None:
+            return new
+        x, y = step.product.inputs
+        if step.factor is not None and _is_smaller(x, y):
+            x = x * step.factor
+        elif step.factor is not None:
+            y = y * step.factor
+        return apply(MATMUL_ADD, leaf, x, y)
+
+
+def _step(leaf: Stored, new: Tensor, uses: Mapping[Tensor, int]) -> _Step | None:
+    base, move = new.inputs
+    if is_op(new, "add") and move is leaf:
+        base, move = move, base
+    step = _taken_apart(move)
+    if base is not leaf or uses[move] != 1 or uses[step.product] != 1:
+        return None
+    if not is_op(step.product, "matmul") or step.product.type != leaf.type:
+        return None
+    if is_op(new, "add"):
+        return step
+    return None if step.factor is None else _Step(-step.factor, step.product)
+
+
+def _taken_apart(move: Tensor) -> _Step:
+    """``rate * product``, where the rate is one number."""
+    if is_op(move, "multiply"):
+        for rate, product in (move.inputs, move.inputs[::-1]):
+            if rate.ndim == 0 and is_op(product, "matmul"):
+                return _Step(rate, product)
+    return _Step(None, move)
+
+
+def _is_smaller(x: Tensor, y: Tensor) -> bool:
+    """Whether the rows of ``x @ y`` are known to be fewer than its columns."""
+    rows, columns = x.shape[-2], y.shape[-1]
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        return False
+    return rows < columns

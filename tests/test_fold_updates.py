@@ -1,0 +1,115 @@
+"""Does a matrix product take the step itself, and only where it may?"""
+
+import numpy as np
+import pytest
+
+import staticgrad as sg
+from staticgrad.compiler.kernels import GemmKernel
+
+RNG = np.random.default_rng(4)
+X = RNG.standard_normal((6, 5)).astype(np.float32)
+Y = RNG.standard_normal((6, 3)).astype(np.float32)
+RATE = 0.1
+
+
+def start():
+    return np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
+
+
+def compiled(optimizer=None, outputs=lambda loss, grads: loss, batch=6):
+    with sg.Graph():
+        x, y = sg.input("x", (batch, 5)), sg.input("y", (batch, 3))
+        w = sg.parameter(start(), name="w")
+        b = sg.parameter(np.zeros(3, np.float32), name="b")
+        loss = sg.mean((sg.tanh(x @ w) + b - y) ** 2)
+        grads = sg.grad(loss, [w, b])
+        step = (optimizer or sg.optim.SGD(RATE)).updates(grads, [w, b])
+        f = sg.compile(outputs(loss, grads), inputs=[x, y], updates=step)
+    return f, w
+
+
+def adding(f):
+    kernels = f.memory.plan.schedule.kernels
+    return [k for k in kernels if isinstance(k, GemmKernel) and k.beta == 1]
+
+
+def expected_after_one_step():
+    w, x, y = start().astype(np.float64), X.astype(np.float64), Y.astype(np.float64)
+    h = np.tanh(x @ w)
+    return w - RATE * x.T @ ((1 - h**2) * 2 * (h - y) / y.size)
+
+
+@pytest.mark.parametrize("batch", [6, "batch"])
+def test_a_step_of_descent_is_a_product_that_adds_to_the_weights(batch):
+    f, w = compiled(batch=batch)
+    f(x=X, y=Y)
+    assert len(adding(f)) == 1
+    np.testing.assert_allclose(w.value, expected_after_one_step(), rtol=1e-5)
+
+
+def test_a_gradient_that_is_an_output_stays():
+    f, w = compiled(outputs=lambda loss, grads: [loss, grads[0]])
+    _, gradient = f(x=X, y=Y)
+    assert not adding(f)
+    np.testing.assert_allclose(w.value, start() - RATE * gradient, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "optimizer", [sg.optim.SGD(RATE, momentum=0.9), sg.optim.Adam(RATE)]
+)
+def test_moments_need_the_gradient(optimizer):
+    f, _ = compiled(optimizer)
+    f(x=X, y=Y)
+    assert not adding(f)
+
+
+def test_both_sides_of_a_shared_weight_are_added_before_the_step():
+    with sg.Graph():
+        x = sg.input("x", (6, 5))
+        w = sg.parameter(np.eye(5, dtype=np.float32), name="w")
+        loss = sg.sum((x @ w) @ w)
+        updates = sg.optim.SGD(RATE).updates([sg.grad(loss, w)], [w])
+        f = sg.compile(loss, inputs=[x], updates=updates)
+    f(x=X)
+    total = np.broadcast_to(X.sum(0)[:, None], (5, 5)).astype(np.float64)
+    expected = np.eye(5) - RATE * (total + np.ones((5, 1)) * X.sum(0)[:, None])
+    np.testing.assert_allclose(w.value, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_nothing_is_written_where_the_loss_is_not_finite():
+    with sg.Graph() as graph:
+        x, y = sg.input("x", ("batch", 5)), sg.input("y", ("batch", 3))
+        w = sg.parameter(start(), name="w")
+        loss = sg.mean((x @ w - y) ** 2)
+    trainer = sg.Trainer(loss, sg.optim.SGD(RATE))
+    with pytest.raises(sg.NonFiniteError):
+        trainer.step(x=np.full_like(X, np.inf), y=Y)
+    np.testing.assert_array_equal(w.value, start())
+    trainer.step(x=X, y=Y)
+    assert not np.array_equal(w.value, start())
+    assert graph.stored == (w,)
+
+
+def weights_after_a_large_step(x, threads):
+    sg.set_num_threads(threads)
+    with sg.Graph():
+        leaf = sg.input("x", (64, 500))
+        w = sg.parameter(np.zeros((500, 300), np.float32), name="w")
+        loss = sg.sum((leaf @ w - 1) ** 2)
+        updates = sg.optim.SGD(1e-3).updates([sg.grad(loss, w)], [w])
+        f = sg.compile(loss, inputs=[leaf], updates=updates)
+    f(x=x)
+    assert adding(f)
+    return w.value
+
+
+def test_bits_do_not_depend_on_threads():
+    x = RNG.standard_normal((64, 500)).astype(np.float32)
+    before = sg.get_num_threads()
+    try:
+        one, two = (weights_after_a_large_step(x, n) for n in (1, 2))
+    finally:
+        sg.set_num_threads(before)
+    np.testing.assert_array_equal(one, two)
+    exact = 2e-3 * x.T.astype(np.float64).sum(1)
+    np.testing.assert_allclose(one, exact[:, None] * np.ones(300), rtol=1e-4)
