@@ -132,6 +132,15 @@ class Graph:
             )
         self.updates += ((leaf, new),)
 
+    def pending(self, leaf: Stored) -> Tensor | None:
+        """The new value that `leaf` has so far, if it has one."""
+        return next((new for other, new in self.updates if other is leaf), None)
+
+    def replace_update(self, leaf: Stored, new: Tensor) -> None:
+        """Let `leaf` become `new` instead of what was noted before, if anything was."""
+        self.updates = tuple(u for u in self.updates if u[0] is not leaf)
+        self.add_update(leaf, new)
+
     def add_stored(self, leaf: Stored) -> None:
         """Note a new parameter or state."""
         leaf.node.home = self

@@ -3,6 +3,16 @@
 Layouts are PyTorch's: ``Linear.weight`` is (out, in), classes lie on axis 1.
 """
 
+from staticgrad.nn.activations import (
+    ELU,
+    GELU,
+    Identity,
+    LeakyReLU,
+    SiLU,
+    Softmax,
+    Softplus,
+)
+from staticgrad.nn.embedding import Embedding
 from staticgrad.nn.layers import Dropout, Linear, ReLU, Sequential, Sigmoid, Tanh
 from staticgrad.nn.losses import (
     binary_cross_entropy_with_logits,
@@ -11,6 +21,22 @@ from staticgrad.nn.losses import (
     nll_loss,
 )
 from staticgrad.nn.module import Module
+from staticgrad.nn.normalisation import (
+    BatchNorm1d,
+    BatchNorm2d,
+    GroupNorm,
+    LayerNorm,
+    RMSNorm,
+    group_norm,
+    layer_norm,
+    rms_norm,
+)
+from staticgrad.nn.transformer import (
+    MultiHeadAttention,
+    Residual,
+    TransformerBlock,
+    attention,
+)
 from staticgrad.ops import (
     elu,
     gelu,
@@ -25,8 +51,11 @@ from staticgrad.ops import (
 )
 
 __all__ = [
-    "Dropout", "Linear", "Module", "ReLU", "Sequential", "Sigmoid", "Tanh",
-    "binary_cross_entropy_with_logits", "cross_entropy", "elu", "gelu", "leaky_relu",
-    "log_softmax", "mse_loss", "nll_loss", "relu", "sigmoid", "silu", "softmax",
-    "softplus", "tanh",
+    "ELU", "GELU", "BatchNorm1d", "BatchNorm2d", "Dropout", "Embedding",
+    "GroupNorm", "Identity", "LayerNorm", "LeakyReLU", "Linear", "Module",
+    "MultiHeadAttention", "RMSNorm", "ReLU", "Residual", "Sequential", "SiLU",
+    "Sigmoid", "Softmax", "Softplus", "Tanh", "TransformerBlock", "attention",
+    "binary_cross_entropy_with_logits", "cross_entropy", "elu", "gelu", "group_norm",
+    "layer_norm", "leaky_relu", "log_softmax", "mse_loss", "nll_loss", "relu",
+    "rms_norm", "sigmoid", "silu", "softmax", "softplus", "tanh",
 ]  # fmt: skip

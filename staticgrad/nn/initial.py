@@ -12,12 +12,32 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.errors import GraphError
-from staticgrad.ir.graph import current_graph
+from staticgrad.ir.graph import current_graph, default_dtype
 from staticgrad.ir.source import at, here
+from staticgrad.ir.types import DType
 
 
 def uniform(shape: tuple[int, ...], bound: float) -> npt.NDArray[Any]:
     """Uniform numbers in [-bound, bound), of the open graph's default dtype."""
+    generator, dtype = _generator()
+    return generator.uniform(-bound, bound, shape).astype(dtype)
+
+
+def normal(shape: tuple[int, ...], scale: float = 1.0) -> npt.NDArray[Any]:
+    """Normal numbers of standard deviation `scale`, of the graph's default dtype."""
+    generator, dtype = _generator()
+    return generator.normal(0, scale, shape).astype(dtype)
+
+
+def filled(shape: tuple[int, ...], value: float) -> npt.NDArray[Any]:
+    """One number everywhere, of the default dtype of the open graph, if there is one.
+
+    Nothing is drawn.
+    """
+    return np.full(shape, value, default_dtype())
+
+
+def _generator() -> tuple[np.random.Generator, DType]:
     graph = current_graph()
     if graph is None:
         raise GraphError(
@@ -26,5 +46,4 @@ def uniform(shape: tuple[int, ...], bound: float) -> npt.NDArray[Any]:
         )
     draw = graph.shared.get("initial_draws", 0)
     graph.shared["initial_draws"] = draw + 1
-    generator = np.random.default_rng([graph.seed % 2**64, draw])
-    return generator.uniform(-bound, bound, shape).astype(graph.dtype)
+    return np.random.default_rng([graph.seed % 2**64, draw]), graph.dtype

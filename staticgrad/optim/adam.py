@@ -18,7 +18,14 @@ from staticgrad.errors import GraphError
 from staticgrad.ir.node import State, Stored, Tensor
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import FLOAT64
-from staticgrad.optim.optimizer import Optimizer, Pair, matched, not_negative
+from staticgrad.optim.optimizer import (
+    Optimizer,
+    Pair,
+    Rate,
+    matched,
+    not_negative,
+    single,
+)
 
 
 class Adam(Optimizer):
@@ -34,7 +41,7 @@ class Adam(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float = 1e-3,
+        learning_rate: Rate = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
@@ -57,7 +64,7 @@ class Adam(Optimizer):
         count: State = self.new_state("step", np.int64(0))
         time = count + 1
         corrections = [_correction(beta, time) for beta in self.betas]
-        pairs: list[Pair] = [(count, time)]
+        pairs: list[Pair] = [*self.started(), (count, time)]
         for parameter, grad in matches:
             pairs += self._step(parameter, grad, *corrections)
         return pairs
@@ -65,12 +72,12 @@ class Adam(Optimizer):
     def _step(
         self, parameter: Stored, grad: Tensor, correction1: Tensor, correction2: Tensor
     ) -> list[Pair]:
-        rate, dtype = self.rate(parameter.dtype), parameter.dtype
-        start: Tensor = parameter
+        start, grad = single(parameter), single(grad)
+        dtype = start.dtype
         if self.weight_decay and self.decoupled:
-            start = parameter * (1 - rate * self.weight_decay)
+            start = start * (1 - self.rate(dtype) * self.weight_decay)
         elif self.weight_decay:
-            grad = grad + self.weight_decay * parameter
+            grad = grad + self.weight_decay * start
         beta1, beta2 = self.betas
         first = self.moment(parameter, "first")
         second = self.moment(parameter, "second")
@@ -79,7 +86,8 @@ class Adam(Optimizer):
         scale = (self.rate(FLOAT64) / correction1).astype(dtype)
         root = ops.sqrt(correction2).astype(dtype)
         move = scale * mean / (ops.sqrt(square) / root + self.eps)
-        return [(parameter, start - move), (first, mean), (second, square)]
+        new = (start - move).astype(parameter.dtype)
+        return [(parameter, new), (first, mean), (second, square)]
 
 
 def _correction(beta: float, time: Tensor) -> Tensor:
@@ -90,7 +98,7 @@ def _correction(beta: float, time: Tensor) -> Tensor:
 
 
 def AdamW(
-    learning_rate: float = 1e-3,
+    learning_rate: Rate = 1e-3,
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
     weight_decay: float = 1e-2,

@@ -1,7 +1,9 @@
 """Optimizer: what all optimisers share.
 
-The learning rate is a State, so it can change between runs without compiling again;
-moments and step counts are States, which `reset` sets to zero. Nothing is registered
+The learning rate is a State, so it can change between runs without compiling again; a
+Schedule multiplies it by a function of a step count. Moments and step counts are
+States, which `reset` sets to zero; those of 16-bit parameters are float32, and so is
+the arithmetic of their steps. Nothing is registered
 with a graph: ``updates`` returns pairs, for ``sg.compile(updates=...)`` or Trainer.
 """
 
@@ -15,23 +17,29 @@ from staticgrad import ops
 from staticgrad.errors import GraphError, ShapeError
 from staticgrad.ir.node import State, Stored, Tensor, static_shape
 from staticgrad.ir.source import at, here
-from staticgrad.ir.types import DType
+from staticgrad.ir.types import FLOAT64, DType, computed, is_half
+from staticgrad.optim.schedules import Schedule
 from staticgrad.trees import flatten, flatten_as
 
 Pair: TypeAlias = tuple[Stored, Tensor]
+Rate: TypeAlias = float | Schedule
 
 
 class Optimizer:
     """Base of the optimisers; a subclass defines ``updates``."""
 
-    def __init__(self, learning_rate: float) -> None:
+    def __init__(self, learning_rate: Rate) -> None:
+        self.schedule: Schedule | None = None
+        if isinstance(learning_rate, Schedule):
+            self.schedule, learning_rate = learning_rate, learning_rate.rate
         rate = _checked_rate(learning_rate)
         self._rate: State = ops.state(np.float64(rate), name="learning_rate")
         self._states: dict[str, State] = {}
+        self._now: Tensor = self._rate
 
     @property
     def learning_rate(self) -> float:
-        """The step size, read anew at each step."""
+        """The step size, read anew at each step; that at which a schedule starts."""
         return float(self._rate.value)
 
     @learning_rate.setter
@@ -58,14 +66,28 @@ class Optimizer:
             f"use SGD or Adam{at(here())}"
         )
 
+    def started(self) -> list[Pair]:
+        """What counts the steps of a schedule; ``updates`` begins with it."""
+        if self.schedule is None:
+            return []
+        count = self.new_state("schedule", np.int64(0))
+        factor = self.schedule.factor(count.astype(FLOAT64))
+        self._now = self._rate * ops.astype(factor, FLOAT64)
+        return [(count, count + 1)]
+
+    @property
+    def current_rate(self) -> Tensor:
+        """The learning rate of this step, a float64 scalar, once updates are made."""
+        return self._now
+
     def rate(self, dtype: DType) -> Tensor:
-        """The learning rate as a tensor of `dtype`."""
-        return self._rate.astype(dtype)
+        """The learning rate of this step as a tensor of `dtype`."""
+        return self._now.astype(dtype)
 
     def moment(self, parameter: Stored, name: str) -> State:
         """A new State of zeros, shaped as `parameter`."""
         shape = static_shape(parameter.shape)
-        value = np.zeros(shape or (), parameter.dtype)
+        value = np.zeros(shape or (), computed(parameter.dtype))
         return self.new_state(f"{parameter.name}.{name}", value)
 
     def new_state(self, name: str, value: Any) -> State:
@@ -75,6 +97,11 @@ class Optimizer:
             key, number = f"{name}_{number}", number + 1
         self._states[key] = ops.state(value, name=key)
         return self._states[key]
+
+
+def single(x: Tensor) -> Tensor:
+    """`x` in the dtype that it is computed with in: float32 for 16 bits."""
+    return x.astype(computed(x.dtype)) if is_half(x.dtype) else x
 
 
 def matched(grads: Any, params: Any) -> list[tuple[Stored, Tensor]]:

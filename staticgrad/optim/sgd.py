@@ -11,7 +11,14 @@ from typing import Any
 from staticgrad.errors import GraphError
 from staticgrad.ir.node import Stored, Tensor
 from staticgrad.ir.source import at, here
-from staticgrad.optim.optimizer import Optimizer, Pair, matched, not_negative
+from staticgrad.optim.optimizer import (
+    Optimizer,
+    Pair,
+    Rate,
+    matched,
+    not_negative,
+    single,
+)
 
 
 class SGD(Optimizer):
@@ -26,7 +33,7 @@ class SGD(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float,
+        learning_rate: Rate,
         momentum: float = 0.0,
         nesterov: bool = False,
         weight_decay: float = 0.0,
@@ -43,16 +50,34 @@ class SGD(Optimizer):
 
     def updates(self, grads: Any, params: Any) -> list[Pair]:
         """Pairs for the parameters, and for their velocities if there is momentum."""
-        pairs = matched(grads, params)
-        return [pair for p, grad in pairs for pair in self._step(p, grad)]
+        pairs = self.started()
+        for parameter, grad in matched(grads, params):
+            pairs += self._step(parameter, grad)
+        return pairs
 
     def _step(self, parameter: Stored, grad: Tensor) -> list[Pair]:
+        start, grad = single(parameter), single(grad)
         if self.weight_decay:
-            grad = grad + self.weight_decay * parameter
-        rate = self.rate(parameter.dtype)
+            grad = grad + self.weight_decay * start
+        rate = self.rate(start.dtype)
         if not self.momentum:
-            return [(parameter, parameter - rate * grad)]
+            return [(parameter, (start - rate * grad).astype(parameter.dtype))]
         velocity = self.moment(parameter, "velocity")
         faster = self.momentum * velocity + grad
         move = grad + self.momentum * faster if self.nesterov else faster
-        return [(parameter, parameter - rate * move), (velocity, faster)]
+        new = (start - rate * move).astype(parameter.dtype)
+        return [(parameter, new), (velocity, faster)]
+
+
+def Momentum(
+    learning_rate: Rate,
+    momentum: float = 0.9,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
+) -> SGD:
+    """SGD with momentum.
+
+    >>> Momentum(0.1).momentum
+    0.9
+    """
+    return SGD(learning_rate, momentum, nesterov, weight_decay)

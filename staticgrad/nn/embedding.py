@@ -1,0 +1,42 @@
+"""Embedding: a row of a table for each integer."""
+
+from __future__ import annotations
+
+from staticgrad import ops
+from staticgrad.errors import DTypeError, ShapeError
+from staticgrad.ir.node import Parameter, Tensor
+from staticgrad.ir.source import at, here
+from staticgrad.ir.types import kind_of
+from staticgrad.nn import initial
+from staticgrad.nn.module import Module
+
+
+class Embedding(Module):
+    """``weight[index]``: integers (...) -> (..., features).
+
+    `weight` is (entries, features) and starts standard normal, as PyTorch's. An index
+    outside of the table is an IndexOutOfRange while the graph runs. Rows that no index
+    names get the gradient 0; those named several times the sum.
+    """
+
+    def __init__(self, entries: int, features: int) -> None:
+        if entries < 1 or features < 1:
+            raise ShapeError(
+                f"Embedding requires sizes of at least 1, got {entries} and {features}"
+                f"{at(here())}"
+            )
+        start = initial.normal((entries, features))
+        self.weight: Parameter = ops.parameter(start, name="embedding.weight")
+
+    def __repr__(self) -> str:
+        entries, features = self.weight.shape
+        return f"Embedding({entries}, {features})"
+
+    def forward(self, index: Tensor) -> Tensor:
+        """The rows."""
+        if kind_of(index.dtype) not in "iu":
+            raise DTypeError(
+                f"Embedding requires integers, got {index.type}; cast them with "
+                f".astype('int64'){at(here())}"
+            )
+        return ops.take(self.weight, index, axis=0)
