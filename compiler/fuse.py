@@ -144,6 +144,7 @@ class _Fusion:
             if fit is not None and self._may_join(node, group, fit):
                 self._join(node, group, fit)
                 self._absorb_makers(node, group)
+                self._absorb_sharers(node, group)
                 return
         group = self._open(node, "loop")
         dims = [dim for dim in loop_shape(node) if dim != 1]
@@ -219,6 +220,22 @@ class _Fusion:
             if axes is not None and self._may_merge(group, other, axes):
                 self._merge(group, other, axes)
 
+    def _absorb_sharers(self, node: Node, group: Group) -> None:
+        """Merge groups that walked rows of what `node` reads for values per row.
+
+        The sum of a row of g, for instance, where g itself is read once more.
+        """
+        for base in {base_of(t): None for t in node.inputs}:
+            for other in self.readers.get(base, [])[-SHARED_GROUPS:]:
+                needed = group.inner and other.inner and group.parents & other.bit
+                if not needed or not (_spans(group, base) and _spans(other, base)):
+                    continue
+                pairs = zip(other.axis_of[base], group.axis_of[base], strict=True)
+                axes: dict[int | None, int | None] = {None: None, **dict(pairs)}
+                if self._may_merge(group, other, axes):
+                    self._merge(group, other, axes)
+                    break
+
     def _matching(
         self, node: Node, other: Group, group: Group
     ) -> dict[int | None, int | None] | None:
@@ -229,7 +246,10 @@ class _Fusion:
         pairs = zip(fit.axes, group.loop_axes[node], strict=True)
         axes: dict[int | None, int | None] = {None: None}
         axes.update((theirs, ours) for theirs, ours in pairs if theirs is not None)
-        complete = len(axes) == len(other.axes) + 1 == len(group.axes) + 1
+        target = len(group.axes)
+        if group.inner and not other.inner:  # what `other` makes exists once per row
+            target -= len(group.inner.difference(axes.values()))
+        complete = len(axes) == len(other.axes) + 1 == target + 1
         return axes if complete and len(set(axes.values())) == len(axes) else None
 
     def _may_merge(

@@ -14,6 +14,7 @@ from staticgrad.compiler.lower import lower
 from staticgrad.compiler.pipeline import optimise
 from staticgrad.compiler.verify import verify_schedule
 from staticgrad.ir.graph import Graph
+from staticgrad.ir.size import evaluate
 
 
 def schedule(outputs: Any, updates: Any = (), mode: str = "train") -> Any:
@@ -70,6 +71,56 @@ def test_cross_entropy_and_its_gradient_need_no_second_pass_over_memory():
     labels = sg.input("labels", ("batch",), dtype="int64")
     loss = sg.nn.cross_entropy(x, labels)
     assert len(kernels([loss, sg.grad(loss, x)])) <= 2
+
+
+def moved_over_least(outputs: Any) -> tuple[int, float]:
+    """Loop kernels, and bytes that all kernels move against inputs and outputs once."""
+    found = schedule(outputs)
+    sizes = {"batch": 512}
+    bytes_of = [evaluate(b.elements, sizes) * b.dtype.itemsize for b in found.buffers]
+    moved = sum(
+        bytes_of[o.buffer] * (2 if o.mode == "update" else 1)
+        for kernel in found.kernels
+        for o in kernel.operands
+    )
+    kinds = ("input", "output")
+    least = sum(
+        n for n, b in zip(bytes_of, found.buffers, strict=True) if b.kind in kinds
+    )
+    loops = sum(isinstance(kernel, LoopKernel) for kernel in found.kernels)
+    return loops, moved / least
+
+
+COMPOSITES = {
+    "softmax": lambda x, g, gain: softmax(x),
+    "log_softmax": lambda x, g, gain: sg.log_softmax(x, axis=-1),
+    "layer_norm": lambda x, g, gain: layer_norm(x, gain, gain),
+    "gelu": lambda x, g, gain: sg.gelu(x),
+    "gelu_tanh": lambda x, g, gain: sg.gelu(x, approximate="tanh"),
+}
+
+
+@pytest.mark.parametrize("columns", [64, 1000])
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_composites_and_their_gradients_move_what_they_must(name, columns):
+    x, g = (sg.input(k, ("batch", columns)) for k in ("x", "g"))
+    gain = sg.input("gain", (columns,))
+    y = COMPOSITES[name](x, g, gain)
+    wrt = [x, gain] if name == "layer_norm" else [x]
+    loops, moved = moved_over_least([y])
+    assert loops == 1
+    assert moved <= 1.1
+    loops, moved = moved_over_least(sg.grad(y, wrt, cotangent=g))
+    assert loops <= 2
+    assert moved <= 1.1
+
+
+def test_cross_entropy_moves_what_it_must():
+    x = sg.input("x", ("batch", 1000))
+    labels = sg.input("labels", ("batch",), dtype="int64")
+    loss = sg.nn.cross_entropy(x, labels)
+    assert moved_over_least([loss])[1] <= 1.1
+    assert moved_over_least([loss, sg.grad(loss, x)])[1] <= 1.1
 
 
 def test_a_view_between_elementwise_nodes_does_not_split_them():
