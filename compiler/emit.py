@@ -43,6 +43,7 @@ from staticgrad.ir.op import (
     Layout,
     Position,
     Random,
+    can_fail,
 )
 from staticgrad.ir.size import Dim, product
 from staticgrad.ir.types import DType
@@ -120,6 +121,10 @@ class Emitter:
         template = code.template if isinstance(code, Elementwise) else "{0}"
         attrs = _named(node, template)
         site = self.site(node)
+        if can_fail(code):
+            place = f"{{{len(args)}}}, site + {site}, status"
+            template = template.replace("{at}", place)
+            args = (*args, self._flat_index(result, scope))
         statement = Compute(value, template, args, result.dtype, attrs, site)
         scope.body.append(statement)
         return value

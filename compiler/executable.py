@@ -181,7 +181,9 @@ class Executable:
         trace = partial(self._trace, arrays)
         return Bound(runner, self._unflatten, self._results, trace)
 
-    def traced(self, error: Exception, arrays: Mapping[str, Array]) -> Exception:
+    def traced(
+        self, error: BaseException, arrays: Mapping[str, Array]
+    ) -> BaseException:
         """`error`, if it is a NonFiniteError with where it began, given the inputs.
 
         For programs that run frames of this executable.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from staticgrad.compiler import threads
 from staticgrad.compiler.backends.cpu import CpuTarget
+from staticgrad.compiler.failures import foreign
 from staticgrad.compiler.kernels import GemmKernel, LoopKernel
 from staticgrad.compiler.plan import Plan
 from staticgrad.ir.node import Input
@@ -48,6 +49,21 @@ def _kernel_lines(target: CpuTarget) -> list[str]:
             native = next(remaining)
             how = native.reason if native.cached else f"compiled ({native.reason})"
         lines.append(f"  {number}: {kernel.name}{_axes(kernel)}  {how}")
+        lines += _calls_of_python(kernel)
+    return lines
+
+
+def _calls_of_python(kernel: LoopKernel | GemmKernel) -> list[str]:
+    """What the Python functions that a kernel calls have cost so far."""
+    lines: list[str] = []
+    for function in foreign(kernel):
+        target = function.target
+        if target is not None:
+            mean = 1e6 * target.seconds / max(target.calls, 1)
+            lines.append(
+                f"     calls Python and takes the GIL: {target.calls} calls, "
+                f"{mean:.1f} us each"
+            )
     return lines
 
 

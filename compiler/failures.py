@@ -7,11 +7,19 @@ where there is nothing to read in its place.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from staticgrad.compiler import vm
+from staticgrad.compiler import numba_internals, vm
+from staticgrad.compiler.codegen.status import (
+    INDEX_OUT_OF_RANGE,
+    RAISED,
+    RAISED_IN_PYTHON,
+)
+from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.kernels import (
     CheckIndex,
     GemmKernel,
@@ -20,22 +28,24 @@ from staticgrad.compiler.kernels import (
     LoopKernel,
     Site,
     Statement,
+    calls_of,
 )
 from staticgrad.compiler.program import Code
 from staticgrad.errors import CompilerBug, IndexOutOfRange, NonFiniteError
+from staticgrad.ir.foreign import Foreign
 from staticgrad.ir.size import evaluate
 from staticgrad.ir.source import Source, at
-
-INDEX_OUT_OF_RANGE = 1
 
 Checks = Iterator[tuple[CheckIndex, tuple[int, ...]]]
 
 
-def failure(code: Code, status: npt.NDArray[np.int64]) -> Exception:
-    """The exception for what a run left in `status`."""
+def failure(code: Code, status: npt.NDArray[np.int64], key: int = 0) -> BaseException:
+    """The exception for what the run called `key` left in `status`."""
     kind = int(status[vm.STATUS_CODE])
     if kind == vm.NON_FINITE:
         return _not_finite(code, status)
+    if kind in (RAISED, RAISED_IN_PYTHON):
+        return _raised(code, status, key)
     if kind != INDEX_OUT_OF_RANGE:
         return CompilerBug(f"a kernel reported the unknown code {kind}")
     kernel, local = _kernel_of(code, int(status[vm.STATUS_SITE]))
@@ -96,6 +106,58 @@ def not_finite(
     return NonFiniteError(
         f"{op} requires a finite result, got {value}; {advice}{at(source)}"
     )
+
+
+def _raised(code: Code, status: npt.NDArray[np.int64], key: int) -> BaseException:
+    """What a function of the user's raised; what others did is forgotten."""
+    kernel, local = _kernel_of(code, int(status[vm.STATUS_SITE]))
+    site, position = kernel.sites[local], int(status[vm.STATUS_POSITION])
+    found: BaseException | None = None
+    for other in code.loops:
+        for function in foreign(other):
+            error = function.target.taken(key) if function.target else None
+            found = error if other is kernel and error is not None else found
+    if found is not None:
+        return noted(found, site.op, site.source)
+    record = int(status[vm.STATUS_VALUE])
+    if int(status[vm.STATUS_CODE]) == RAISED_IN_PYTHON or not record:
+        return CompilerBug(f"{site.op} reported an exception that is not there")
+    kind, arguments, place = numba_internals.raised(record)
+    return user_error(site.op, kind, arguments, position, site.source, place)
+
+
+def foreign(kernel: LoopKernel | GemmKernel) -> Iterator[Foreign]:
+    """The functions of the user's that `kernel` calls."""
+    if isinstance(kernel, LoopKernel):
+        for statement in statements_of(kernel.body):
+            yield from (function for function, _ in calls_of(statement))
+
+
+def noted(error: BaseException, op: str, source: Source | None) -> BaseException:
+    """`error`, as it was raised, with the op and the user's line as a note."""
+    error.add_note(f"raised in {op}{at(source)}")
+    return error
+
+
+def user_error(
+    op: str, kind: type[BaseException], arguments: tuple[Any, ...], position: int,
+    source: Source | None, place: tuple[str, str, int] | None = None,
+) -> BaseException:  # fmt: skip
+    """An exception of a compiled function of the user's, of the same class.
+
+    `place` is (function, file, line) of where it was raised.
+    """
+    said = ", ".join(map(str, arguments))
+    where = f" ({place[0]}, {Path(place[1]).name}:{place[2]})" if place else ""
+    text = (
+        f"{op} requires its function not to raise, got {kind.__name__}"
+        f"{': ' if said else ''}{said}{where} at position {position}; look at what it "
+        f"is given{at(source)}"
+    )
+    try:
+        return kind(text)
+    except Exception:  # noqa: BLE001  a class of the user's with other arguments
+        return RuntimeError(text)
 
 
 def _kernel_of(code: Code, site: int) -> tuple[LoopKernel, int]:

@@ -166,8 +166,8 @@ class Frame:
         """Run once, see `vm.run`; `stop` is the address of a stop cell."""
         return vm.run(self.pc, self.stop_address if stop is None else stop)
 
-    def error(self) -> Exception:
+    def error(self) -> BaseException:
         """The exception for the status, which is cleared."""
         status = self.status.copy()
         self.status[:] = 0
-        return failure(self.sized.code, status)
+        return failure(self.sized.code, status, int(self.status.ctypes.data))

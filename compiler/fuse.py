@@ -35,6 +35,7 @@ from staticgrad.ir.op import (
     Elementwise,
     Gather,
     IndexCheck,
+    Leaf,
     Random,
     Reduce,
 )
@@ -131,7 +132,7 @@ class _Fusion:
                 continue
             if is_loop(node):
                 self._place(node)
-            elif node.inputs:
+            elif not isinstance(node.op.code, Leaf):
                 group = self._open(node, "single")
                 self._enter(group, node)
         for group in self.groups:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from staticgrad.ir.foreign import Foreign
 from staticgrad.ir.size import Dim
 from staticgrad.ir.source import Source
 from staticgrad.ir.types import DType
@@ -128,6 +129,32 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class Block:
+    """An array that a function sees: `shape` in C order, its first element `first`."""
+
+    first: Access
+    shape: tuple[Dim, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Invoke:
+    """``function(*arrays)``, which writes the last `results` of them and reads others.
+
+    `position` is an int64 value that tells which of several calls it is. What the
+    function raises is reported with `site`. `target` is the value that holds the
+    address of a Python function; -1 for a compiled one.
+    """
+
+    function: Foreign
+    arrays: tuple[Block, ...]
+    results: int
+    position: int
+    site: int
+    target: int = -1
+
+
+@dataclass(frozen=True, slots=True)
 class Initial:
     """``register = identity of combine``, before the loop that reduces into it."""
 
@@ -155,8 +182,33 @@ class Loop:
 
 
 Statement: TypeAlias = (
-    Number | Load | Compute | Index | CheckIndex | Store | Initial | Accumulate | Loop
+    Number
+    | Load
+    | Compute
+    | Index
+    | CheckIndex
+    | Store
+    | Invoke
+    | Initial
+    | Accumulate
+    | Loop
 )
+
+
+WHERE = 3  # arguments that say where a call is: position, site, status
+
+
+def calls_of(statement: Statement) -> tuple[tuple[Foreign, int], ...]:
+    """The functions of the user's that a statement calls, with so many arguments."""
+    if isinstance(statement, Invoke):
+        count = len(statement.arrays)
+        if statement.target >= 0:
+            count += 1 + sum(len(block.shape) for block in statement.arrays)
+        return ((statement.function, count + WHERE),)
+    if isinstance(statement, Compute):
+        found = (v for _, v in statement.attrs if isinstance(v, Foreign))
+        return tuple((v, len(statement.args) - 1 + WHERE) for v in found)
+    return ()
 
 
 @dataclass(frozen=True, slots=True)

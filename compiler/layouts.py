@@ -141,6 +141,6 @@ def is_free(tensor: Tensor, depth: int = FREE_DEPTH) -> bool:
     if isinstance(base.op.code, Position | Extent):
         return True
     code = base.op.code
-    if depth == 0 or base.shape or not isinstance(code, Elementwise):
+    if depth == 0 or base.shape or not isinstance(code, Elementwise) or code.fails:
         return False
     return code.template != COPIED and all(is_free(t, depth - 1) for t in base.inputs)

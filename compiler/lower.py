@@ -13,6 +13,7 @@ from functools import partial
 
 from staticgrad.compiler.alias import in_place
 from staticgrad.compiler.calls import gemm, gemm_add, placed, scattered
+from staticgrad.compiler.foreign import called
 from staticgrad.compiler.fuse import Group, Timing, fuse
 from staticgrad.compiler.kernels import (
     FinishKernel,
@@ -34,7 +35,7 @@ from staticgrad.errors import CompilerBug
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
 from staticgrad.ir.op import (
-    IndexCheck,
+    Call,
     Leaf,
     Matmul,
     MatmulAdd,
@@ -43,6 +44,7 @@ from staticgrad.ir.op import (
     Scan,
     Scatter,
     Select,
+    can_fail,
 )
 from staticgrad.ir.size import Dim, evaluate, product, symbols
 
@@ -98,7 +100,7 @@ def timing_of(graph: Graph, finite: Sequence[Tensor]) -> Timing:
         node: tuple(other for other in readers.get(leaf, ()) if other is not node)
         for node, leaf in late.items()
     }
-    checks = [n.outputs[0] for n in graph.nodes if isinstance(n.op.code, IndexCheck)]
+    checks = [n.outputs[0] for n in graph.nodes if can_fail(n.op.code)]
     early = Graph.closed((), (*checks, *finite)).nodes
     return Timing(frozenset(early), late, after)
 
@@ -252,6 +254,7 @@ class _Lowering:
             Scatter: scattered,
             Select: selected,
             Scan: scanned,
+            Call: called,
         }
         make = makers.get(type(node.op.code))
         if make is None:

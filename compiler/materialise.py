@@ -19,6 +19,7 @@ from staticgrad.ir.graph import Graph, Update, infer, rebuilt
 from staticgrad.ir.node import Constant, Node, Stored, Tensor
 from staticgrad.ir.op import (
     OPS,
+    Call,
     Elementwise,
     Gather,
     Layout,
@@ -79,6 +80,8 @@ def _input(node: Node, position: int, tensor: Tensor) -> Tensor:
         return tensor if has_layout(node, tensor) else copied(tensor)
     if isinstance(code, Matmul) or (isinstance(code, MatmulAdd) and position):
         return tensor if matrix_of(tensor) is not None else copied(tensor)
+    if isinstance(code, Call):
+        return tensor if _is_whole(tensor) else copied(tensor)
     first = isinstance(code, Gather | Random) and position == 0
     whole = isinstance(code, Place | Scan | Scatter | Select | MatmulAdd)
     if (first or whole) and is_made_in_loops(tensor):
@@ -98,6 +101,16 @@ def has_layout(node: Node, tensor: Tensor) -> bool:
     if layout is None or not isinstance(code, View):
         return False
     return code.of(layout, node.types[0].shape, node.attrs) is not None
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    """Whether the elements lie one after the other, in C order."""
+    if is_made_in_loops(tensor):
+        return False
+    layout = layout_over(tensor, Layout.contiguous(base_of(tensor).shape))
+    if layout is None:
+        return False
+    return Layout(layout.shape, layout.strides).is_contiguous
 
 
 def is_made_in_loops(tensor: Tensor) -> bool:

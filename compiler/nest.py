@@ -33,7 +33,7 @@ from staticgrad.compiler.kernels import (
 from staticgrad.compiler.stages import cost_of, runs_full, stages_of
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import Node, Tensor
-from staticgrad.ir.op import IndexCheck, Layout, Reduce
+from staticgrad.ir.op import Layout, Reduce, can_fail
 from staticgrad.ir.size import Dim, product
 
 SLOT_ROWS = 32  # indices per chunk at least where a slot has several elements
@@ -254,7 +254,7 @@ class _Nesting:
             sites=tuple(self.emit.sites),
             row_cost=self._cost(axes[1 : len(self.outer) - joined]),
             parallel=self.parallel,
-            fails=any(isinstance(n.op.code, IndexCheck) for n in nodes),
+            fails=any(can_fail(n.op.code) for n in nodes),
             least_rows=self.least_rows,
         )
         return Nest(kernel, tuple(self.slots))

@@ -9,19 +9,23 @@ Numba has an upper bound: a new release of Numba is checked here first.
 
 from __future__ import annotations
 
+import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
+from llvmlite import ir
 from llvmlite.binding import ffi
 from numba import cfunc, types
-from numba.core import config
+from numba.core import cgutils, config, serialize
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.extending import _Intrinsic
 from numba.core.registry import cpu_target
+from numba.np import arrayobj
+from numba.np.numpy_support import as_dtype
 
 _OPTIONS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_DEFAULT", "CPU_NAME")
 
@@ -170,6 +174,81 @@ def _engine() -> Any:
     target = llvm.Target.from_triple(llvm.get_process_triple())
     machine = target.create_target_machine(**settings)
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+
+
+def overload(function: Any, kinds: tuple[Any, ...]) -> Any:
+    """What Numba compiled of a dispatcher for arguments of `kinds`."""
+    if kinds not in function.overloads:
+        function.compile(kinds)
+    return function.overloads[kinds]
+
+
+def call_without_raising(
+    context: Any, builder: Any, compiled: Any, args: Sequence[Any]
+) -> tuple[Any, Any]:
+    """Emit a call of `compiled`: how it went, and its result."""
+    context.add_linking_libs((compiled.library,))
+    signature = compiled.signature
+    status, value = context.call_internal_no_propagate(
+        builder, compiled.fndesc, signature, args
+    )
+    return status, value
+
+
+def array_value(
+    context: Any, builder: Any, kind: Any, address: Any, extents: Sequence[Any],
+    item_bytes: int,
+) -> Any:  # fmt: skip
+    """Emit an array that looks at memory which is not its own, in C order."""
+    word = ir.IntType(64)
+    array = arrayobj.make_array(kind)(context, builder)
+    steps: list[Any] = []
+    step: Any = ir.Constant(word, item_bytes)
+    for extent in reversed(extents):
+        steps.insert(0, step)
+        step = builder.mul(step, extent)
+    arrayobj.populate_array(
+        array,
+        data=builder.inttoptr(address, array.data.type),
+        shape=cgutils.pack_array(builder, list(extents), word),
+        strides=cgutils.pack_array(builder, steps, word),
+        itemsize=ir.Constant(word, item_bytes),
+        meminfo=None,
+    )
+    return array._getvalue()
+
+
+def element_bytes(kind: Any) -> int:
+    """The size in memory of a number of Numba's type `kind`."""
+    return int(as_dtype(kind).itemsize)
+
+
+class _Raised(ctypes.Structure):
+    """Numba's record of an exception: pickled (class, arguments, place), and more.
+
+    With `alloc` some of the arguments were computed: `unwrap` makes a tuple of them.
+    """
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("size", ctypes.c_int32),
+        ("extra", ctypes.c_void_p),
+        ("unwrap", ctypes.c_void_p),
+        ("alloc", ctypes.c_int32),
+    )
+
+
+def raised(address: int) -> tuple[type[BaseException], tuple[Any, ...], Any]:
+    """Class, arguments and (function, file, line) of the record at `address`."""
+    record = _Raised.from_address(address)
+    pickled = ctypes.string_at(record.data, record.size)
+    if record.alloc > 0:
+        unwrap = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p)(record.unwrap)
+        made = serialize.runtime_build_excinfo_struct(pickled, unwrap(record.extra))
+    else:
+        made = serialize.loads(pickled)
+    kind, arguments, place = made
+    return kind, tuple(arguments or ()), place
 
 
 def hold_compiler_over_fork() -> None:

@@ -20,6 +20,7 @@ from typing import NoReturn
 from staticgrad.compiler.kernels import (
     Access,
     Accumulate,
+    Block,
     CheckIndex,
     Combine,
     Compute,
@@ -27,6 +28,7 @@ from staticgrad.compiler.kernels import (
     GemmKernel,
     Index,
     Initial,
+    Invoke,
     Kernel,
     Load,
     Loop,
@@ -35,6 +37,7 @@ from staticgrad.compiler.kernels import (
     Operand,
     Statement,
     Store,
+    calls_of,
 )
 from staticgrad.compiler.schedule import Buffer
 from staticgrad.errors import CompilerBug
@@ -185,7 +188,7 @@ class _Walk:
             else:
                 self._visit(statement)
         if self.checks and not self.kernel.fails:
-            self.fail("checks an index, so it can fail, but says it cannot")
+            self.fail("checks an index or calls, so it can fail, but says it cannot")
         for number, operand in enumerate(self.kernel.operands):
             if operand.mode != "read" and number not in self.written:
                 self.fail(
@@ -251,6 +254,8 @@ class _Walk:
                 self._make(statement.result, INT64)
             case CheckIndex():
                 self._check_index(statement)
+            case Invoke():
+                self._invoke(statement)
             case Initial():
                 self._make(statement.register, statement.dtype)
                 self.registers.add(statement.register)
@@ -269,6 +274,7 @@ class _Walk:
                 self.fail(f"template {compute.template!r} lacks {name}")
         if compute.site >= len(self.kernel.sites):
             self.fail(f"site {compute.site} of {len(self.kernel.sites)}")
+        self.checks += len(calls_of(compute))
         self._make(compute.result, compute.dtype)
 
     def _check_index(self, check: CheckIndex) -> None:
@@ -279,6 +285,36 @@ class _Walk:
         self._make(check.result, INT64)
         self.ranges[check.result] = evaluate(check.extent, self.values)
         self.checks += 1
+
+    def _invoke(self, invoke: Invoke) -> None:
+        """A call reads and writes whole arrays, which lie within their buffers."""
+        self._use(invoke.position, INT64)
+        if invoke.target >= 0:
+            self._use(invoke.target, INT64)
+        if not 0 <= invoke.site < len(self.kernel.sites):
+            self.fail(f"site {invoke.site} of {len(self.kernel.sites)}")
+        if (invoke.target >= 0) != (invoke.function.target is not None):
+            self.fail(f"{invoke.function.name} is not called as what it is")
+        first = len(invoke.arrays) - invoke.results
+        for number, block in enumerate(invoke.arrays):
+            self._block(block, number >= first)
+        self.checks += 1
+
+    def _block(self, block: Block, is_result: bool) -> None:
+        access = block.first
+        if access.operand < 0:
+            self.fail("a function is given scratch")
+        count = 1
+        for size in block.shape:
+            count *= evaluate(size, self.values)
+        if count:
+            self._access(access, block.dtype, count - 1)
+        operand = self.kernel.operands[access.operand]
+        if operand.mode != ("write" if is_result else "read"):
+            self.fail(f"operand {access.operand} of a call has the mode {operand.mode}")
+        if is_result:
+            self.written.add(access.operand)
+            self._check_race(access, operand)
 
     def _accumulate(self, accumulate: Accumulate) -> None:
         if accumulate.register not in self.registers:
@@ -336,7 +372,8 @@ class _Walk:
         if 0 not in self._axes() or access.strides[0] == 0:
             self.fail(f"all chunks write the same elements of operand {access.operand}")
 
-    def _access(self, access: Access, dtype: DType) -> None:
+    def _access(self, access: Access, dtype: DType, more: int = 0) -> None:
+        """An access, and `more` elements after it."""
         if not -len(self.kernel.scratch) <= access.operand < len(self.kernel.operands):
             self.fail(f"access to operand {access.operand}: none such")
         if access.operand >= 0:
@@ -347,7 +384,7 @@ class _Walk:
             found, elements = scratch.dtype, evaluate(scratch.extent, self.values)
         if found != dtype:
             self.fail(f"operand {access.operand} is {found}, accessed as {dtype}")
-        self._check_bounds(access, elements)
+        self._check_bounds(access, elements - more)
 
     def _check_bounds(self, access: Access, elements: int) -> None:
         low = high = evaluate(access.offset, self.values)

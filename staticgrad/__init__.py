@@ -13,6 +13,7 @@ array([2., 4.], dtype=float32)
 """
 
 from staticgrad import errors, metrics, nn, ops, optim, testing
+from staticgrad.calls import pure_callback
 from staticgrad.compiler.threads import get_num_threads, set_num_threads
 from staticgrad.compressed import SparseMatrix, sparse_hessian, sparse_jacobian
 from staticgrad.custom import custom_op
@@ -45,8 +46,9 @@ __all__ = [
     "GraphError", "IndexOutOfRange", "Input", "LoopLimitError", "MemoryBudgetError",
     "NonFiniteError", "Parameter", "ShapeError", "Size", "SparseMatrix", "State",
     "Tensor", "Trainer", "compile", "custom_op", "errors", "get_num_threads", "grad",
-    "hessian", "hvp", "jacobian", "jvp", "metrics", "nn", "optim", "render", "scope",
-    "set_num_threads", "sparse_hessian", "sparse_jacobian", "substitute", "testing",
+    "hessian", "hvp", "jacobian", "jvp", "metrics", "nn", "optim", "pure_callback",
+    "render", "scope", "set_num_threads", "sparse_hessian", "sparse_jacobian",
+    "substitute", "testing",
     "value_and_grad", "vjp", "vmap",
 ]  # fmt: skip
 __all__ += ops.__all__

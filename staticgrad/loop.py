@@ -58,7 +58,7 @@ class Feed:
         """The full batch and the tail, as far as they exist."""
         return tuple(b for b in (self.full, self.tail) if b is not None)
 
-    def failure(self) -> Exception | None:
+    def failure(self) -> BaseException | None:
         """What a batch's frame has reported, if one has."""
         failed = [b.frame for b in self.batches if b.frame.status[STATUS_CODE]]
         if not failed:

@@ -15,7 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.compiler.assembler import Cell
-from staticgrad.errors import GraphError
+from staticgrad.errors import (
+    CompilerBug,
+    GraphError,
+    IndexOutOfRange,
+    NonFiniteError,
+)
 from staticgrad.ir.source import at, here
 
 Array = npt.NDArray[Any]
@@ -103,13 +108,17 @@ class Run:
         rows = {name: self._rows(name) for name in self.columns}
         return {name: float(self.columns[name][n - 1]) for name, n in rows.items() if n}
 
-    def located(self, error: Exception) -> Exception:
+    def located(self, error: BaseException) -> BaseException:
         """`error` with the step and epoch (from 1, in this run) where it came up."""
         if not self.started.value:
             return error  # an evaluation has no steps
         in_steps = self.seen.value < self.settings.samples
         place = f"step {self.steps.value + 1}" if in_steps else "validation"
-        return type(error)(f"{error}  in {place}, epoch {self.row.value + 1}")
+        where = f"in {place}, epoch {self.row.value + 1}"
+        if isinstance(error, NonFiniteError | IndexOutOfRange | CompilerBug):
+            return type(error)(f"{error}  {where}")
+        error.add_note(where)  # what a function of the user's raised
+        return error
 
     def saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Arrays and facts from which `restored` makes the run again."""

@@ -16,7 +16,6 @@ from staticgrad.compiler.assembler import Cell
 from staticgrad.compiler.executable import Executable
 from staticgrad.compiler.vm import FINISHED, STOPPED
 from staticgrad.data import Dataset
-from staticgrad.errors import IndexOutOfRange, NonFiniteError
 from staticgrad.ops.philox import philox
 from staticgrad.run import Run
 
@@ -82,8 +81,8 @@ def _called(
 ) -> dict[str, Array]:
     try:
         scalars: dict[str, Array] = executable(**batch)
-    except (NonFiniteError, IndexOutOfRange) as error:
-        raise run.located(error) from None
+    except Exception as error:  # noqa: BLE001  a function of the user's may raise any
+        raise run.located(error) from error.__cause__
     return scalars
 
 

@@ -128,8 +128,8 @@ def test_wrong_backward(name: str) -> None:
 
 
 def test_wrong_definitions() -> None:
-    with pytest.raises(sg.GraphError, match="kind 'graph', got 'scalar'"):
-        sg.custom_op("a", forward=sg.sin, kind="scalar")
+    with pytest.raises(sg.GraphError, match="'scalar' or 'array', got 'vector'"):
+        sg.custom_op("a", forward=sg.sin, kind="vector")  # type: ignore[arg-type]
     with pytest.raises(sg.GraphError, match="name that is an identifier"):
         sg.custom_op("a b", forward=sg.sin)
     with pytest.raises(

@@ -10,10 +10,13 @@ import os
 import subprocess
 import sys
 
+import numba
+import numpy as np
 import pytest
 from llvmlite import ir
 from numba import types
 from numba.core.errors import NumbaError
+from numba.extending import intrinsic
 
 from staticgrad.compiler import numba_internals as internals
 from staticgrad.compiler.codegen.language import namespace
@@ -192,3 +195,74 @@ def test_a_fork_waits_for_llvm():
     command = [sys.executable, "-W", "ignore", "-c", program]
     if hasattr(os, "fork"):
         subprocess.run(command, check=True, timeout=60)
+
+
+def test_a_compiled_function_is_found_by_its_types() -> None:
+    function = numba.njit(lambda x, y: x + y)
+    kinds = (types.float32, types.int64)
+    found = internals.overload(function, kinds)
+    assert found.signature.return_type == types.float64
+    assert internals.overload(function, kinds) is found
+
+
+def test_the_record_of_an_exception_is_read() -> None:
+    """As a kernel that reports it: static arguments, and ones that were computed."""
+    for raising, want in ((_static, ("low",)), (_dynamic, ("low", -2.0))):
+        address = np.zeros(1, np.int64)
+        _call_and_keep(raising)(-2.0, address)
+        kind, arguments, place = internals.raised(int(address[0]))
+        assert (kind, arguments) == (ValueError, want)
+        assert place[1] == __file__
+
+
+def test_an_array_looks_at_memory_that_it_is_given() -> None:
+    data = np.arange(6.0)
+
+    @intrinsic
+    def looking(typing, address):
+        kind = types.Array(types.float64, 2, "C")
+
+        def generate(context, b, signature, args):
+            dims = [ir.Constant(ir.IntType(64), n) for n in (2, 3)]
+            size = internals.element_bytes(types.float64)
+            return internals.array_value(context, b, kind, args[0], dims, size)
+
+        return kind(types.int64), generate
+
+    total = numba.njit(lambda address: looking(address)[1].sum())
+    assert total(data.ctypes.data) == 3 + 4 + 5
+    assert internals.element_bytes(types.boolean) == 1
+
+
+@numba.njit
+def _static(x):
+    if x < 0:
+        raise ValueError("low")
+    return x
+
+
+@numba.njit
+def _dynamic(x):
+    if x < 0:
+        raise ValueError("low", x)
+    return x
+
+
+def _call_and_keep(function):
+    """A function that calls another and keeps the address of what it raised."""
+
+    @intrinsic
+    def call(typing, x):
+        compiled = internals.overload(function, (types.float64,))
+
+        def generate(context, b, signature, args):
+            status, _ = internals.call_without_raising(context, b, compiled, args)
+            return b.ptrtoint(status.excinfoptr, ir.IntType(64))
+
+        return types.int64(types.float64), generate
+
+    @numba.njit
+    def keep(x, address):
+        address[0] = call(x)
+
+    return keep

@@ -13,8 +13,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from staticgrad.compiler.failures import noted, user_error
 from staticgrad.errors import CompilerBug, IndexOutOfRange, ShapeError
 from staticgrad.ir.compute import compute as compute_node
+from staticgrad.ir.foreign import ForeignError
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
 from staticgrad.ir.op import IndexCheck, Mode
@@ -125,7 +127,20 @@ def _apply(
         return (check_index(node, arrays[0], attrs["extent"], attrs["wrap"]),)
     if node.graphs:
         attrs["graphs"] = tuple(_function(inner, mode) for inner in node.graphs)
-    return compute_node(node.op, arrays, attrs, node.types)
+    try:
+        return compute_node(node.op, arrays, attrs, node.types)
+    except ForeignError as error:
+        raise _of_user(node, error) from error.error
+
+
+def _of_user(node: Node, raised: ForeignError) -> BaseException:
+    """What a function of the user's raised, as the cpu target says it."""
+    error = raised.error
+    if raised.function.target is not None:
+        return noted(error, node.op.name, node.source)
+    return user_error(
+        node.op.name, type(error), error.args, raised.position, node.source
+    )
 
 
 def _function(graph: Graph, mode: ModeName) -> Callable[..., list[Array]]:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from staticgrad.compiler.cache import Cache, default_cache, kernel_key
+from staticgrad.compiler.codegen.foreign import caller
 from staticgrad.compiler.codegen.loops import kernel_source
 from staticgrad.compiler.codegen.native import compiled
 from staticgrad.compiler.codegen.writer import canonical
-from staticgrad.compiler.kernels import LoopKernel
+from staticgrad.compiler.collapse import statements_of
+from staticgrad.compiler.kernels import LoopKernel, calls_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,15 @@ def _native(kernel: LoopKernel, cache: Cache) -> NativeKernel:
     source = kernel_source(kernel).text
     text = canonical(source)
     key = kernel_key(text)
-    found = cache.get(key, lambda: compiled(text, key))
+    found = cache.get(key, lambda: compiled(text, key, foreign_names(kernel)))
     seconds = time.perf_counter() - start
     return NativeKernel(found.address, source, found.hit, seconds, found.reason)
+
+
+def foreign_names(kernel: LoopKernel) -> dict[str, Any]:
+    """What the symbols of the user's functions stand for in the kernel's source."""
+    found: dict[str, Any] = {}
+    for statement in statements_of(kernel.body):
+        for function, count in calls_of(statement):
+            found[function.symbol] = caller(function, count)
+    return found

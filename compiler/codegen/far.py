@@ -22,6 +22,7 @@ from staticgrad.compiler.kernels import (
     Accumulate,
     CheckIndex,
     Compute,
+    Invoke,
     Load,
     Loop,
     Statement,
@@ -113,6 +114,8 @@ def arguments(statement: Statement) -> tuple[int, ...]:
         return statement.args
     if isinstance(statement, CheckIndex):
         return statement.value, statement.position
+    if isinstance(statement, Invoke):
+        return statement.position, max(statement.target, statement.position)
     if isinstance(statement, Load) and statement.access.dynamic is not None:
         return (statement.access.dynamic[0],)
     return ()

@@ -18,6 +18,7 @@ from staticgrad.compiler.codegen.bits import BITS
 from staticgrad.compiler.codegen.division import DIVISION
 from staticgrad.compiler.codegen.emitter import Emitter, Value
 from staticgrad.compiler.codegen.halves import rounding
+from staticgrad.compiler.codegen.foreign import address_of, filled, seen
 from staticgrad.compiler.codegen.mathlib import functions
 from staticgrad.compiler.codegen.mathlib_trigonometry import distance_bits
 from staticgrad.compiler.codegen.numbers import (
@@ -121,9 +122,12 @@ def namespace() -> dict[str, Any]:
     constructors = {type_name(d): constructor(numba_type(d)) for d in computed_ones}
     constructors |= {stored_name(d): rounding(stored_name(d)) for d in HALF}
     memory = {
+        "address_of": address_of,
+        "filled": filled,
         "load": load,
         "operand": operand,
         "scratch": scratch,
+        "seen": seen,
         "shifted": shifted,
         "store": store,
         "steps": steps,

@@ -34,6 +34,7 @@ from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.kernels import (
     CheckIndex,
     Compute,
+    Invoke,
     Loop,
     LoopKernel,
     Operand,
@@ -192,10 +193,11 @@ class _Kernel:
 
     def origin(self, statement: Statement) -> str:
         """The op and the user's line of a statement that has a site."""
-        known = isinstance(statement, Compute | CheckIndex) and statement.site >= 0
-        if not known:
+        if not isinstance(statement, Compute | CheckIndex | Invoke):
             return ""
-        site = self.kernel.sites[statement.site]  # type: ignore[union-attr]
+        if statement.site < 0:
+            return ""
+        site = self.kernel.sites[statement.site]
         return f"{site.op}{at(site.source)}"
 
     def loop(self, loop: Loop) -> None:

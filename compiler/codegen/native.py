@@ -7,7 +7,7 @@ ones, is compiled by Numba: four times slower to compile, the same to run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, cast
 
@@ -38,8 +38,14 @@ def symbol_of(key: str) -> str:
     return f"kernel_{key[:24]}"
 
 
-def compiled(text: str, key: str) -> Any:
-    """The native function of kernel source: something that has an address."""
+def compiled(text: str, key: str, foreign: Mapping[str, Any] | None = None) -> Any:
+    """The native function of kernel source: something that has an address.
+
+    `foreign` are the functions of the user's that it calls. Numba compiled those, so it
+    compiles what calls them.
+    """
+    if foreign:
+        return compiled_by_numba(python_function(text, foreign), key)
     try:
         return _linked(text, key)
     except _NOT_TRANSLATED:
@@ -69,9 +75,11 @@ def compiled_by_numba(function: Callable[..., None], key: str) -> Any:
     return internals.compile_callback(copy, given.__code__.co_argcount)
 
 
-def python_function(text: str) -> Callable[..., None]:
+def python_function(
+    text: str, foreign: Mapping[str, Any] | None = None
+) -> Callable[..., None]:
     """The function that kernel source defines."""
-    names: dict[str, Any] = dict(namespace())
+    names: dict[str, Any] = namespace() | dict(foreign or {})
     exec(compile(text, "<kernel>", "exec"), names)  # noqa: S102  our own text
     function: Callable[..., None] = names["kernel"]
     return function

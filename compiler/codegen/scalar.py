@@ -18,17 +18,20 @@ from staticgrad.compiler.codegen.language import stored_name, type_name
 from staticgrad.compiler.kernels import (
     Access,
     Accumulate,
+    Block,
     CheckIndex,
     Combine,
     Compute,
     Index,
     Initial,
+    Invoke,
     Load,
     Number,
     Statement,
     Store,
 )
 from staticgrad.errors import CompilerBug
+from staticgrad.ir.foreign import Foreign
 from staticgrad.ir.size import Dim
 from staticgrad.ir.types import DType, is_half, kind_of
 
@@ -128,6 +131,8 @@ def statement_text(statement: Statement, names: Names) -> str:
             return f"{names.define(result, np.dtype(np.int64))} = {text}"
         case CheckIndex():
             return _check_text(statement, names)
+        case Invoke():
+            return _invoke_text(statement, names)
         case Initial(register, combine, dtype):
             text = literal(identity(combine, dtype), dtype)
             if is_ranked(combine, dtype):
@@ -223,6 +228,8 @@ def _scaled(name: str, stride: Dim, names: Names) -> str:
 
 
 def _attr_text(value: Any, names: Names) -> str:
+    if isinstance(value, Foreign):
+        return value.symbol
     if isinstance(value, np.dtype):
         return type_name(value)
     if isinstance(value, bool | np.bool_ | str):
@@ -254,6 +261,31 @@ def _check_text(statement: CheckIndex, names: Names) -> str:
     )
     result = names.define(statement.result, np.dtype(np.int64))
     return f"{result} = check_index({', '.join(arguments)})"
+
+
+def _invoke_text(statement: Invoke, names: Names) -> str:
+    """A call with arrays, or, of a Python function, with addresses and sizes."""
+    where = (names.value(statement.position), f"site + {statement.site}", "status")
+    if statement.target < 0:
+        arrays = [_array_text(*a, names) for a in _with_mode(statement)]
+        return f"{statement.function.symbol}({', '.join((*arrays, *where))})"
+    words = [names.value(statement.target)]
+    for block in statement.arrays:
+        words.append(f"address_of({access_text(block.first, names)})")
+        words += [names.dim(size) for size in block.shape]
+    return f"{statement.function.symbol}({', '.join((*words, *where))})"
+
+
+def _with_mode(statement: Invoke) -> list[tuple[Block, bool]]:
+    first = len(statement.arrays) - statement.results
+    return [(block, n >= first) for n, block in enumerate(statement.arrays)]
+
+
+def _array_text(block: Block, is_result: bool, names: Names) -> str:
+    shape = "".join(f"{names.dim(size)}, " for size in block.shape)
+    kind = "filled" if is_result else "seen"
+    place = access_text(block.first, names)
+    return f"{kind}({place}, {f'({shape.strip()})' if shape else None})"
 
 
 def _accumulate_text(statement: Accumulate, names: Names) -> str:

@@ -19,6 +19,9 @@ from staticgrad.compiler.codegen.numbers import convert
 INDEX_OUT_OF_RANGE = 1
 """The code of a bad index."""
 
+RAISED, RAISED_IN_PYTHON = 8, 9
+"""The codes of an exception in a function of the user's."""
+
 _LONG = ir.IntType(64)
 _CODE, _SITE, _POSITION, _VALUE, _EXTENT = range(1, 6)
 
@@ -49,8 +52,7 @@ def check_index(
         index = _wrapped(b, given, whole, number) if wrap.literal_value else given
         fits = b.icmp_unsigned("<", index, whole)
         with b.if_then(b.not_(fits), likely=False):
-            arguments = [report_to, where, place, given, whole]
-            b.call(_report(b.module), arguments)
+            report(b, INDEX_OUT_OF_RANGE, report_to, where, place, given, whole)
         return b.select(fits, index, _long(0))
 
     return (
@@ -67,22 +69,32 @@ def _wrapped(b: Any, given: Any, extent: Any, number: Any) -> Any:
     return b.select(below, b.add(given, extent), given)
 
 
+def report(
+    b: Any, code: int, status: Any, site: Any, position: Any, value: Any,
+    extent: Any = None,
+) -> None:  # fmt: skip
+    """Write what happened at (site, position) to the status, if it is the first."""
+    whole = _long(0) if extent is None else extent
+    arguments = [status, _long(code), site, position, value, whole]
+    b.call(_report(b.module), arguments)
+
+
 def _report(module: Any) -> Any:
-    """report(status, site, position, value, extent), one function per module."""
+    """report(status, code, site, position, value, extent), one function per module."""
     name = "staticgrad_report"
     if name in module.globals:
         return module.globals[name]
-    kind = ir.FunctionType(ir.VoidType(), [_LONG] * 5)
+    kind = ir.FunctionType(ir.VoidType(), [_LONG] * 6)
     function = ir.Function(module, kind, name)
     function.linkage = "internal"
     function.attributes.add("noinline")
-    status, site, position, value, extent = function.args
+    status, code, site, position, value, extent = function.args
     b = ir.IRBuilder(function.append_basic_block("entry"))
     base = b.inttoptr(status, _LONG.as_pointer())
     _lock(b, function, base)
     with b.if_then(_is_first(b, base, site, position)):
         found = {_SITE: site, _POSITION: position, _VALUE: value, _EXTENT: extent}
-        for slot, number in ({_CODE: _long(INDEX_OUT_OF_RANGE)} | found).items():
+        for slot, number in ({_CODE: code} | found).items():
             b.store(number, b.gep(base, [_long(slot)]))
     b.store_atomic(_long(0), base, "release", 8)
     b.ret_void()

@@ -17,13 +17,13 @@ from staticgrad.ir.op import (
     Control,
     Elementwise,
     Extent,
-    IndexCheck,
     Leaf,
     Matmul,
     Mode,
     Place,
     Reduce,
     View,
+    can_fail,
 )
 from staticgrad.ops.leaves import frozen
 
@@ -47,6 +47,8 @@ def _fold(node: Node) -> Tensor | None:
         return None
     if not all(isinstance(t, Constant) for t in node.inputs) or not _is_small(node):
         return None
+    if can_fail(node.op.code):
+        return None  # an error belongs to the run
     values = [t.node.attrs["value"] for t in node.inputs]
     with np.errstate(all="ignore"):
         (result,) = compute(node.op, values, node.attrs, node.types)
@@ -56,7 +58,7 @@ def _fold(node: Node) -> Tensor | None:
 def _is_empty(node: Node) -> bool:
     """True for a result without elements that nothing has to be checked for."""
     code, shape = node.op.code, static_shape(node.types[0].shape)
-    fixed = isinstance(code, Leaf | Mode | Control | IndexCheck)
+    fixed = isinstance(code, Leaf | Mode | Control) or can_fail(code)
     return len(node.types) == 1 and not fixed and shape is not None and 0 in shape
 
 

@@ -51,10 +51,14 @@ class Elementwise:
     ``{T}`` is float32 and ``{S}`` rounds to what is stored. Inputs of one node have one
     dtype, unless the op says otherwise. `cost` is in additions; above 8 a value is
     stored rather than recomputed.
+
+    One that `fails` calls a function of the user's, which may raise. Its template ends
+    the call's arguments with ``{at}``: where the element is and whom to tell.
     """
 
     template: str
     cost: int = 1
+    fails: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +220,15 @@ class Select:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """A function of the user's on whole arrays: ``attrs["function"]``, a Foreign.
+
+    The first ``attrs["lead"]`` axes of all inputs and outputs are equal: the function
+    is called once for each of their places, on what is behind them. It may raise.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Matmul:
     """``x @ y`` of rank >= 2 both, with equal batch axes."""
 
@@ -249,6 +262,7 @@ Code: TypeAlias = (
     | Scatter
     | Select
     | Scan
+    | Call
     | Matmul
     | MatmulAdd
     | Mode
@@ -298,6 +312,13 @@ class Op:
 
     def __repr__(self) -> str:
         return f"Op({self.name})"
+
+
+def can_fail(code: Code) -> bool:
+    """Whether what has this code may stop a run."""
+    if isinstance(code, Elementwise):
+        return code.fails
+    return isinstance(code, IndexCheck | Call)
 
 
 OPS: dict[str, Op] = {}
