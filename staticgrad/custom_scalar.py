@@ -19,7 +19,7 @@ from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import OPS, Elementwise, Op
 from staticgrad.ir.source import at, here
-from staticgrad.ir.types import SUPPORTED, DType, is_float, promote
+from staticgrad.ir.types import SUPPORTED, DType, TensorType, is_float, promote
 from staticgrad.native import (
     Native,
     Settings,
@@ -68,23 +68,23 @@ class ScalarOp:
         types = ", ".join(map(str, dtypes))
         kinds = [scalar_kind(d) for d in dtypes]
         made = self.forward.result(kinds, settings, types)
-        dtype = self._dtype(made, dtypes)
+        dtype = self._dtype(made, [x.type for x in xs])
         pulls = self._pulls(xs, dtype, settings)
         op = _elementwise(self.name, len(xs), self._vjp(pulls, settings))
         source = f"def it({_names(len(xs))}):\n    return {called(len(xs), settings)}\n"
         function = self.forward.foreign(source, settings)
         return apply(op, *xs, function=function, dtype=dtype)
 
-    def _dtype(self, made: Any, given: Sequence[DType]) -> DType:
+    def _dtype(self, made: Any, given: Sequence[TensorType]) -> DType:
         """That of the float arguments for a float; otherwise what Numba gives."""
         found = number_dtype(self.name, "forward", made)
         if callable(self.dtype) and not isinstance(self.dtype, type):
-            return dtype_of(self.name, self.dtype(*given))
+            return dtype_of(self.name, self.dtype(*(t.dtype for t in given)))
         if self.dtype is not None:
             return dtype_of(self.name, self.dtype)
-        floats = [d for d in given if is_float(d)]
+        floats = [t for t in given if is_float(t.dtype)]
         if found.kind == "f" and floats:
-            return np.result_type(*floats)
+            return promote(floats)[0]
         if found not in SUPPORTED:
             raise DTypeError(
                 f"{self.name} requires forward to return a real number, got {found}; "

@@ -28,7 +28,7 @@ from staticgrad.compiler.codegen.foreign import (
 from staticgrad.errors import DTypeError, GraphError, ShapeError
 from staticgrad.ir.foreign import Foreign
 from staticgrad.ir.source import at, here
-from staticgrad.ir.types import DType, TensorType
+from staticgrad.ir.types import DType, TensorType, computed, is_half
 
 Settings = Mapping[str, Any]
 
@@ -109,12 +109,20 @@ def positional(function: Any, settings: Settings) -> int | None:
 
 
 def scalar_kind(dtype: DType) -> Any:
-    """Numba's type of a number."""
-    return numba_type(dtype)
+    """Numba's type of a number in a register: float32 for the halves."""
+    return numba_type(computed(dtype))
 
 
 def array_kind(kind: TensorType, writable: bool = False) -> Any:
-    """Numba's type of an array that a function is given."""
+    """Numba's type of an array that a function is given.
+
+    DTypeError for float16 and bfloat16, with which Numba does not compute.
+    """
+    if is_half(kind.dtype):
+        raise DTypeError(
+            f"custom_op requires arrays with which Numba computes, got {kind}; cast it "
+            f"with .astype('float32'){at(here())}"
+        )
     return array_type(numba_type(kind.dtype), len(kind.shape), writable)
 
 

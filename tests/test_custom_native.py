@@ -152,6 +152,17 @@ def test_dtypes_of_functions_of_numbers() -> None:
         twice()
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_functions_of_half_numbers(dtype: str) -> None:
+    x = sg.parameter(np.float32([0.5, 1.5, 2.5])).astype(dtype)
+    y = joint(x, x)
+    assert y.dtype == x.dtype
+    got = [sg.compile(y.astype("float32"), target=t)().tolist() for t in TARGETS]
+    assert got[0] == got[1] == [0.125, 3.375, 15.625]
+    with pytest.raises(sg.DTypeError, match="arrays with which Numba computes"):
+        returning(x)
+
+
 def test_arguments_that_are_no_tensors() -> None:
     @numba.njit
     def scaled(x, by=1.0, kind="linear"):

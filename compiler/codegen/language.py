@@ -17,8 +17,8 @@ from staticgrad.compiler.codegen import philox
 from staticgrad.compiler.codegen.bits import BITS
 from staticgrad.compiler.codegen.division import DIVISION
 from staticgrad.compiler.codegen.emitter import Emitter, Value
-from staticgrad.compiler.codegen.halves import rounding
 from staticgrad.compiler.codegen.foreign import address_of, filled, seen
+from staticgrad.compiler.codegen.halves import rounding
 from staticgrad.compiler.codegen.mathlib import functions
 from staticgrad.compiler.codegen.mathlib_trigonometry import distance_bits
 from staticgrad.compiler.codegen.numbers import (
