@@ -40,6 +40,18 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class Module:
+    """LLVM IR, and the symbol of the function in it that is called.
+
+    `unrolls` says that it has loops which are worth unrolling.
+    """
+
+    symbol: str
+    text: str
+    unrolls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectCode:
     """Machine code, and the symbol of the function in it that is called."""
 
@@ -97,27 +109,28 @@ def module_header() -> tuple[str, str]:
     return llvm.get_process_triple(), _codegen()._data_layout
 
 
-def compile_module(text: str, symbol: str) -> ObjectCode:
+def compile_module(module: Module) -> ObjectCode:
     """The machine code of LLVM IR."""
     with global_compiler_lock:
-        return ObjectCode(symbol, _codegen()._tm.emit_object(_optimised(text)))
+        code = _codegen()._tm.emit_object(_optimised(module))
+    return ObjectCode(module.symbol, code)
 
 
-def assembly(text: str) -> str:
+def assembly(module: Module) -> str:
     """The assembly text of LLVM IR, for tests of what vectorises."""
     with global_compiler_lock:
-        return str(_codegen()._tm.emit_assembly(_optimised(text)))
+        return str(_codegen()._tm.emit_assembly(_optimised(module)))
 
 
-def _optimised(text: str) -> Any:
-    """One run of LLVM's pipeline. A loop is unrolled where it is vectorised only."""
+def _optimised(source: Module) -> Any:
+    """One run of LLVM's pipeline."""
     machine = _codegen()._tm
-    module = llvm.parse_assembly(text)
+    module = llvm.parse_assembly(source.text)
     module.verify()
     tuning = llvm.create_pipeline_tuning_options(speed_level=min(int(config.OPT), 3))
     tuning.loop_vectorization = bool(config.LOOP_VECTORIZE)
     tuning.slp_vectorization = False
-    tuning.loop_unrolling = False
+    tuning.loop_unrolling = source.unrolls
     builder = llvm.create_pass_builder(machine, tuning)
     builder.getModulePassManager().run(module, builder)
     return module

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.compiler.codegen.cpu import NativeKernel, native
-from staticgrad.compiler.codegen.loops import size_table
 from staticgrad.compiler.finish import loop_of
 from staticgrad.compiler.kernels import FinishKernel, GemmKernel, LoopKernel, Site
 from staticgrad.compiler.schedule import Schedule
@@ -66,18 +65,16 @@ def compile_schedule(schedule: Schedule, checked: Sequence[Site] = ()) -> Code:
     )
     compiled = native([k for k in loops if isinstance(k, LoopKernel)])
     remaining = iter(compiled)
-    # Which function computes a matrix product depends on its sizes.
-    functions = [
-        next(remaining).address if isinstance(k, LoopKernel) else 0 for k in loops
-    ]
+    made = [next(remaining) if isinstance(k, LoopKernel) else None for k in loops]
     dims = _Dims()
-    extents, costs, tables = _number_dims(schedule, loops, dims)
+    extents, costs, tables = _number_dims(schedule, loops, made, dims)
     constants, fixed = _fixed_addresses(schedule)
     return Code(
         schedule=schedule,
         loops=loops,
         natives=tuple(compiled),
-        functions=_words(functions),
+        # Which function computes a matrix product depends on its sizes.
+        functions=_words([0 if m is None else m.address for m in made]),
         site_base=_starts([len(k.sites) for k in loops]),
         buffers=_words([o.buffer for k in loops for o in k.operands]),
         first=_starts([len(k.operands) for k in loops]),
@@ -104,13 +101,16 @@ class _Dims:
 
 
 def _number_dims(
-    schedule: Schedule, loops: Sequence[LoopKernel | GemmKernel], dims: _Dims
+    schedule: Schedule,
+    loops: Sequence[LoopKernel | GemmKernel],
+    made: Sequence[NativeKernel | None],
+    dims: _Dims,
 ) -> tuple[Words, Words, list[list[int]]]:
     extents: list[int] = []
     costs: list[int] = []
     tables: list[list[int]] = []
-    for number, kernel in enumerate(loops):
-        if isinstance(kernel, GemmKernel):
+    for number, (kernel, code) in enumerate(zip(loops, made, strict=True)):
+        if isinstance(kernel, GemmKernel) or code is None:
             extents.append(dims.number(0))
             costs.append(dims.number(0))
             tables.append([])
@@ -118,7 +118,7 @@ def _number_dims(
         finish = number if isinstance(schedule.kernels[number], FinishKernel) else -1
         extents.append(dims.number(kernel.axes[0] if kernel.axes else 1, finish))
         costs.append(dims.number(kernel.row_cost, finish))
-        tables.append([dims.number(dim, finish) for dim in size_table(kernel)])
+        tables.append([dims.number(dim, finish) for dim in code.sizes])
     return _words(extents), _words(costs), tables
 
 

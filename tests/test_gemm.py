@@ -252,7 +252,7 @@ def test_the_pieces_stand_alone():
         for number in (gemm_leaves.as_float32, gemm_leaves.as_float64)
     ]
     for source in sources:
-        stored = internals.compile_module(ir_of(source, "product"), "product")
+        stored = internals.compile_module(ir_of(source, "product"))
         assert b"NRT_" not in stored.code
 
 

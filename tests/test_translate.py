@@ -16,7 +16,7 @@ from staticgrad.compiler.codegen import native
 from staticgrad.compiler.codegen.call import Call
 from staticgrad.compiler.codegen.cpu import NativeKernel
 from staticgrad.compiler.codegen.loops import kernel_source
-from staticgrad.compiler.codegen.translate import Unsupported
+from staticgrad.compiler.codegen.typed import Unsupported
 from staticgrad.compiler.codegen.writer import canonical
 from staticgrad.compiler.finish import loop_of
 from staticgrad.compiler.kernels import FinishKernel, LoopKernel
@@ -132,7 +132,7 @@ def run(kernel, compiled, monkeypatch):
     """The operands after a run, and what was reported."""
 
     def use(kernels):
-        return [NativeKernel(compiled.address, "", False, 0.0) for _ in kernels]
+        return [NativeKernel(compiled.address, "", (), False, 0.0) for _ in kernels]
 
     monkeypatch.setattr(calling, "native", use)
     arrays = memory_of(kernel)

@@ -18,6 +18,7 @@ from staticgrad.compiler.codegen.native import compiled
 from staticgrad.compiler.codegen.writer import canonical
 from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.kernels import LoopKernel, calls_of
+from staticgrad.ir.size import Dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +27,12 @@ class NativeKernel:
 
     `cached` says that nothing was compiled for it, and `reason` why: "in memory",
     "on disk", or what made it necessary to compile. `seconds` is what getting it took.
+    `sizes` are the symbolic ones that it reads.
     """
 
     address: int
     source: str
+    sizes: tuple[Dim, ...]
     cached: bool
     seconds: float
     reason: str = ""
@@ -43,12 +46,14 @@ def native(kernels: Sequence[LoopKernel]) -> list[NativeKernel]:
 
 def _native(kernel: LoopKernel, cache: Cache) -> NativeKernel:
     start = time.perf_counter()
-    source = kernel_source(kernel).text
-    text = canonical(source)
+    source = kernel_source(kernel)
+    text = canonical(source.text)
     key = kernel_key(text)
     found = cache.get(key, lambda: compiled(text, key, foreign_names(kernel)))
     seconds = time.perf_counter() - start
-    return NativeKernel(found.address, source, found.hit, seconds, found.reason)
+    return NativeKernel(
+        found.address, source.text, source.sizes, found.hit, seconds, found.reason
+    )
 
 
 def foreign_names(kernel: LoopKernel) -> dict[str, Any]:

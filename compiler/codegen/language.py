@@ -32,7 +32,6 @@ from staticgrad.compiler.codegen.pointers import (
     operand,
     scratch,
     shifted,
-    steps,
     store,
     word,
 )
@@ -130,7 +129,6 @@ def namespace() -> dict[str, Any]:
         "seen": seen,
         "shifted": shifted,
         "store": store,
-        "steps": steps,
         "word": word,
         "check_index": check_index,
         "farther": farther,

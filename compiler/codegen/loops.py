@@ -13,8 +13,10 @@ chunk, base of the sites, size_table...]. ``[begin, end)``: the range of axis 0.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
 from staticgrad.compiler.codegen.far import (
     GUARDED,
@@ -29,7 +31,7 @@ from staticgrad.compiler.codegen.magnitudes import arguments_at_most, magnitudes
 from staticgrad.compiler.codegen.mathlib_trigonometry import FAR_F32, FAR_F64
 from staticgrad.compiler.codegen.pieces import BLOCK, Piece, Pieces, in_pieces
 from staticgrad.compiler.codegen.scalar import Names, compute_text, statement_text
-from staticgrad.compiler.codegen.writer import Writer
+from staticgrad.compiler.codegen.writer import Writer, canonical
 from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.kernels import (
     CheckIndex,
@@ -58,13 +60,8 @@ AREA_BYTES = 8 * BLOCK
 ALIGNMENT = 64
 """Scratch areas start at multiples of this many bytes: one cache line, one vector."""
 
-UNROLLED = (10, 100)
-"""Known numbers of steps, from the first to below the last, for which LLVM would unroll
-a short loop into scalar code before it could be vectorised: 16 to 64 steps of copying,
-scaling or adding take 0.4 times as long if the number is hidden from it."""
-
-SHORT = 12
-"""Statements of a loop that may be unrolled."""
+_VALUE = re.compile(r"\bv\d+\b")
+_DEFINED = re.compile(r"^ *(v\d+) = ", re.MULTILINE)
 
 _FAR = {"float32": ("int32", FAR_F32), "float64": ("int64", FAR_F64)}
 
@@ -93,7 +90,7 @@ def scratch_bytes(kernel: LoopKernel, values: Mapping[str, int]) -> int:
         _aligned(evaluate(area.extent, values) * area.dtype.itemsize)
         for area in kernel.scratch
     )
-    return rows + most_areas(kernel) * AREA_BYTES
+    return rows + _most_areas(pieces_of(kernel)) * AREA_BYTES
 
 
 def _aligned(size: int) -> int:
@@ -108,6 +105,8 @@ class _Kernel:
         self.names = Names()
         self.writer = Writer(depth=1)
         self.near = near_statements(kernel)
+        self.pieces = pieces_of(kernel)
+        self.areas = _most_areas(self.pieces)
         self.after_scratch = "0"
 
     def source(self) -> KernelSource:
@@ -154,8 +153,7 @@ class _Kernel:
         self.writer.line(f"p{number} = shifted(p{number}, chunk * {slot})")
 
     def _scope_count(self) -> int:
-        areas = most_areas(self.kernel)
-        return 1 + self._written() + len(self.kernel.scratch) + areas
+        return 1 + self._written() + len(self.kernel.scratch) + self.areas
 
     def _written(self) -> int:
         return sum(operand.mode != "read" for operand in self.kernel.operands)
@@ -204,8 +202,8 @@ class _Kernel:
         """A loop over an axis."""
         first, last = "begin", "end"
         if loop.axis:
-            first, last = "0", self._last(loop)
-        pieces = in_pieces(loop, self.kernel)
+            first, last = "0", self.names.dim(self.kernel.axes[loop.axis])
+        pieces = self.pieces.get(id(loop))
         if pieces is None and self._looks_ahead(loop.body):
             pieces = Pieces((Piece(loop.body, (), ()),), ())
         if pieces is not None:
@@ -217,15 +215,6 @@ class _Kernel:
             self.statements(loop.body, exact=True)
             if not loop.body:
                 self.writer.line("pass")
-
-    def _last(self, loop: Loop) -> str:
-        """Where the loop ends: a number that LLVM may know, or not (see UNROLLED)."""
-        extent = self.kernel.axes[loop.axis]
-        text = self.names.dim(extent)
-        innermost = not any(isinstance(s, Loop) for s in loop.body)
-        few = isinstance(extent, int) and UNROLLED[0] <= extent < UNROLLED[1]
-        short = innermost and len(loop.body) <= SHORT
-        return f"steps({text})" if few and short else text
 
     def guarded(self, statement: Statement) -> bool:
         """True if the statement may call sin or cos far away."""
@@ -249,8 +238,21 @@ class _Kernel:
         line(f"for block in range({first}, {last}, {BLOCK}):")
         with self.writer.indented():
             line(f"stop = minimum(block + {BLOCK}, {last})")
-            for piece in pieces.pieces:
-                self.piece(loop, piece)
+            texts = [self._text_of(loop, piece) for piece in pieces.pieces]
+            for _, same in groupby(texts, key=_renamed):
+                run = list(same)
+                if len(run) == 1:
+                    self.writer.nest(run[0])
+                    continue
+                line(f"for again in range({len(run)}):")
+                with self.writer.indented():
+                    self.writer.nest(run[0])
+
+    def _text_of(self, loop: Loop, piece: Piece) -> Writer:
+        whole, self.writer = self.writer, Writer()
+        self.piece(loop, piece)
+        text, self.writer = self.writer, whole
+        return text
 
     def piece(self, loop: Loop, piece: Piece) -> None:
         """The loop over one piece; see far.py for sin and cos."""
@@ -310,11 +312,24 @@ class _Kernel:
             self.writer.line(f"far_{kind} = farther(far_{kind}, {kind}({argument}))")
 
 
-def most_areas(kernel: LoopKernel) -> int:
-    """How many areas of scratch the loops of `kernel` carry values in."""
+def pieces_of(kernel: LoopKernel) -> dict[int, Pieces]:
+    """The loops of `kernel` that run in pieces, by identity."""
     loops = (s for s in statements_of(kernel.body) if isinstance(s, Loop))
-    pieces = (in_pieces(loop, kernel) for loop in loops)
-    return max((len(found.areas) for found in pieces if found), default=0)
+    found = ((id(loop), in_pieces(loop, kernel)) for loop in loops)
+    return {number: pieces for number, pieces in found if pieces is not None}
+
+
+def _most_areas(pieces: Mapping[int, Pieces]) -> int:
+    return max((len(found.areas) for found in pieces.values()), default=0)
+
+
+def _renamed(text: Writer) -> str:
+    """The text of a piece with its own values numbered anew, comments aside."""
+    source = canonical(text.text())
+    names: dict[str, str] = {}
+    for name in _DEFINED.findall(source):
+        names.setdefault(name, f"w{len(names)}")
+    return _VALUE.sub(lambda found: names.get(found[0], found[0]), source)
 
 
 def near_statements(kernel: LoopKernel) -> frozenset[int]:

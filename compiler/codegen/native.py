@@ -16,11 +16,8 @@ from numba.core.errors import NumbaError
 from staticgrad.compiler import numba_internals as internals
 from staticgrad.compiler.cache import default_cache
 from staticgrad.compiler.codegen.language import namespace
-from staticgrad.compiler.codegen.translate import (
-    Unsupported,
-    translated,
-    translated_function,
-)
+from staticgrad.compiler.codegen.translate import translated, translated_function
+from staticgrad.compiler.codegen.typed import Unsupported
 
 _NOT_TRANSLATED = (
     Unsupported,
@@ -85,7 +82,7 @@ def python_function(
     return function
 
 
-def ir_of(source: str | Callable[..., None], symbol: str) -> str:
+def ir_of(source: str | Callable[..., None], symbol: str) -> internals.Module:
     """The IR of kernel source or of a function."""
     if isinstance(source, str):
         return translated(source, namespace(), symbol)
@@ -93,6 +90,5 @@ def ir_of(source: str | Callable[..., None], symbol: str) -> str:
 
 
 def _linked(source: str | Callable[..., None], key: str) -> internals.Linked:
-    symbol = symbol_of(key)
-    stored = internals.compile_module(ir_of(source, symbol), symbol)
-    return internals.load_object_code(stored)
+    module = ir_of(source, symbol_of(key))
+    return internals.load_object_code(internals.compile_module(module))

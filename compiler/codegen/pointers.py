@@ -80,20 +80,6 @@ def word(typing: Any, table: Any, position: Any) -> Any:
     return types.int64(types.intp, types.intp), generate
 
 
-@intrinsic
-def steps(typing: Any, count: Any) -> Any:
-    """``steps(n)``: n, as a number that LLVM does not know.
-
-    A loop of few known steps would be unrolled before it could be vectorised.
-    """
-
-    def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Any:
-        kind = ir.FunctionType(_LONG, [_LONG])
-        return b.asm(kind, "", "=r,0", args, False)
-
-    return types.int64(types.int64), generate
-
-
 @intrinsic(prefer_literal=True)
 def operand(
     typing: Any, operands: Any, position: Any, dtype: Any, scope: Any, scopes: Any

@@ -4,11 +4,11 @@ The source of a kernel is Numba source, and Numba can compile it; but of the 70 
 this takes, 40 are type inference and lowering of general Python. The kernel language is
 small: numbers and addresses, assignments, loops, branches, calls of intrinsics and of
 functions that are written in it too. So its syntax tree is walked once, each name keeps
-the one type that it has, and the same intrinsics emit the same instructions. Operators
-of mixed types are left to Numba's own rules and lowering.
+the one type that it has, and the same intrinsics emit the same instructions
+(typed.py).
 
 What is not in this language raises Unsupported, and Numba compiles it instead
-(cpu.py). Tests compare both.
+(native.py). Tests compare both.
 
 Names that are assigned once are values; others live in memory that LLVM turns into
 registers. Functions are inlined. A loop's test is at its end, as LLVM wants it.
@@ -17,11 +17,12 @@ registers. Functions are inlined. A loop's test is at its end, as LLVM wants it.
 from __future__ import annotations
 
 import ast
+import gc
 import inspect
-import operator
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeAlias
@@ -31,27 +32,33 @@ from llvmlite import ir
 from numba import types
 
 from staticgrad.compiler import numba_internals as internals
-from staticgrad.compiler.codegen.division import DIVISION
 from staticgrad.compiler.codegen.emitter import Value
-from staticgrad.compiler.codegen.numbers import convert, is_float, value_type
-
-_LONG = ir.IntType(64)
-_INT = types.int64
+from staticgrad.compiler.codegen.typed import (
+    INT,
+    LONG_TYPE,
+    Typed,
+    Unsupported,
+    binary,
+    compare,
+    constant,
+    converted,
+    extreme,
+    intrinsic,
+    long,
+    negative,
+    unliteral,
+)
+from staticgrad.compiler.numba_internals import Module
 
 Static: TypeAlias = Any
 """A Python object that is known while the source is read: a function, a module."""
 
 
-class Unsupported(Exception):
-    """The source is not in the kernel language."""
-
-
-@dataclass(frozen=True, slots=True)
-class Typed:
-    """A value and its Numba type; literals keep their literal type."""
-
-    kind: Any
-    value: Value
+LONG = 100
+"""Known numbers of steps from here on are unrolled: a row of 1000 exponentials takes
+3 % less. Shorter loops would be unrolled before they could be vectorised, and take up
+to 2.5 times as long; where the number is not known, unrolling costs a quarter of the
+compile time and brings nothing."""
 
 
 @dataclass(slots=True)
@@ -70,42 +77,12 @@ class _Scope:
     results: list[Typed] | None = None
 
 
-_OPERATORS: dict[type, Callable[..., Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.BitAnd: operator.and_,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-
-_DIVISIONS = {ast.FloorDiv: DIVISION["floor_divide"], ast.Mod: DIVISION["remainder"]}
-
-_DIRECT = {
-    (ast.Add, True): "fadd",
-    (ast.Sub, True): "fsub",
-    (ast.Mult, True): "fmul",
-    (ast.Add, False): "add",
-    (ast.Sub, False): "sub",
-    (ast.Mult, False): "mul",
-    (ast.BitAnd, False): "and_",
-}
-"""Instructions for two floats of one type, and for two int64."""
-
-_COMPARISONS: dict[type, tuple[str, Callable[..., Any]]] = {
-    ast.Lt: ("<", operator.lt),
-    ast.LtE: ("<=", operator.le),
-    ast.Gt: (">", operator.gt),
-    ast.GtE: (">=", operator.ge),
-    ast.Eq: ("==", operator.eq),
-    ast.NotEq: ("!=", operator.ne),
-}
-
 _NUMBERS = {np.float32: types.float32, np.float64: types.float64}
 _EXTREMES = {min: "<", max: ">"}
+_BUILTINS = {"min": min, "max": max}
 
 
-def translated(text: str, names: Mapping[str, Static], symbol: str) -> str:
+def translated(text: str, names: Mapping[str, Static], symbol: str) -> Module:
     """The IR of the function `kernel` of `text`, whose arguments are int64.
 
     Raises Unsupported for what the kernel language does not have.
@@ -113,30 +90,47 @@ def translated(text: str, names: Mapping[str, Static], symbol: str) -> str:
     return _module(_parsed(text), names, symbol)
 
 
-def translated_function(function: Callable[..., None], symbol: str) -> str:
+def translated_function(function: Callable[..., None], symbol: str) -> Module:
     """The IR of a Python function that is written in the kernel language."""
     tree, names = _source_of(function)
     return _module(tree, names, symbol)
 
 
-def _module(tree: ast.FunctionDef, names: Mapping[str, Static], symbol: str) -> str:
+def _module(tree: ast.FunctionDef, names: Mapping[str, Static], symbol: str) -> Module:
     module = ir.Module(symbol)
     module.triple, module.data_layout = internals.module_header()
     count = len(tree.args.args)
-    kind = ir.FunctionType(ir.VoidType(), [_LONG] * count)
+    kind = ir.FunctionType(ir.VoidType(), [LONG_TYPE] * count)
     function = ir.Function(module, kind, symbol)
     function.attributes.add("nounwind")
     entry = function.append_basic_block("entry")
     start = function.append_basic_block("start")
     translator = _Translator(entry, start)
-    arguments = [Typed(_INT, argument) for argument in function.args]
+    arguments = [Typed(INT, argument) for argument in function.args]
     try:
-        translator.call(tree, names, arguments)
+        with _without_collections():
+            translator.call(tree, names, arguments)
+            translator.b.ret_void()
+            ir.IRBuilder(entry).branch(start)
+            return Module(symbol, str(module), translator.unrolls)
     except (AttributeError, LookupError, TypeError, NotImplementedError) as error:
         raise Unsupported(f"{symbol}: {error!r}") from error
-    translator.b.ret_void()
-    ir.IRBuilder(entry).branch(start)
-    return str(module)
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Python's collector waits.
+
+    A module is many objects that all live until it is text. Looking for garbage among
+    them brings nothing, and lets all of Numba's objects be looked at (70 ms) sooner.
+    """
+    waits = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if waits:
+            gc.enable()
 
 
 def _parsed(text: str) -> ast.FunctionDef:
@@ -191,6 +185,7 @@ class _Translator:
         self.entry = entry
         self.b = ir.IRBuilder(start)
         self.scope = _Scope({}, frozenset())
+        self.unrolls = False
 
     # Functions
 
@@ -230,7 +225,7 @@ class _Translator:
                 self._unpack(target, value)
             case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
                 now = self._name(name)
-                self._assign(name, self._binary(op, now, self._value(value)))
+                self._assign(name, binary(self.b, op, now, self._value(value)))
             case ast.For():
                 self._for(statement)
             case ast.While(test=test, body=body, orelse=[]):
@@ -263,7 +258,7 @@ class _Translator:
         raise Unsupported(ast.unparse(node))
 
     def _assign(self, name: str, value: Typed) -> None:
-        value = _unliteral(value)
+        value = unliteral(value)
         if name not in self.scope.often:
             self.scope.values[name] = value
             return
@@ -309,21 +304,25 @@ class _Translator:
         b.cbranch(b.icmp_signed("<", start, stop), body, after)
         before = b.block
         b.position_at_end(body)
-        index = b.phi(_LONG)
+        index = b.phi(LONG_TYPE)
         index.add_incoming(start, before)
-        self._assign(name, Typed(_INT, index))
+        self._assign(name, Typed(INT, index))
         self._body(node.body)
         following = b.add(index, step, flags=("nsw",))
         index.add_incoming(following, b.block)
-        b.cbranch(b.icmp_signed("<", following, stop), body, after)
+        again = b.cbranch(b.icmp_signed("<", following, stop), body, after)
+        if _is_long(start, stop):
+            self.unrolls = True
+        else:
+            again.set_metadata("llvm.loop", _never_unrolled(b.module))
         b.position_at_end(after)
 
     def _range(self, bounds: Sequence[ast.expr]) -> tuple[Value, Value, Value]:
         found = [self._long(bound) for bound in bounds]
         if len(found) == 1:
-            found.insert(0, _long(0))
+            found.insert(0, long(0))
         if len(found) == 2:
-            found.append(_long(1))
+            found.append(long(1))
         start, stop, step = found
         if not isinstance(step, ir.Constant) or step.constant <= 0:
             raise Unsupported("a range with a step that may be negative")
@@ -331,7 +330,7 @@ class _Translator:
 
     def _long(self, node: ast.expr) -> Value:
         found = self._value(node)
-        if found.kind != _INT:
+        if found.kind != INT:
             raise Unsupported(f"{ast.unparse(node)} is no int64")
         return found.value
 
@@ -361,30 +360,32 @@ class _Translator:
         found = self._value(node)
         if found.kind == types.boolean:
             return found.value
-        if found.kind != _INT:
+        if found.kind != INT:
             raise Unsupported(f"the truth of {ast.unparse(node)}")
-        return self.b.icmp_unsigned("!=", found.value, _long(0))
+        return self.b.icmp_unsigned("!=", found.value, long(0))
 
     # Expressions
 
     def _value(self, node: ast.expr) -> Typed:
         """The value of an expression, which is no literal any more."""
-        return _unliteral(self._expression(node))
+        return unliteral(self._expression(node))
 
     def _expression(self, node: ast.expr) -> Typed:
         match node:
             case ast.Constant(value=value):
-                return _constant(value)
+                return constant(value)
             case ast.Name(id=name):
                 return self._name(name)
             case ast.Attribute():
-                return _constant(self._static(node))
+                return constant(self._static(node))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return self._negative(self._expression(operand))
+                return negative(self.b, self._expression(operand))
             case ast.BinOp(left=left, op=op, right=right):
-                return self._binary(op, self._expression(left), self._expression(right))
+                return binary(
+                    self.b, op, self._expression(left), self._expression(right)
+                )
             case ast.Compare(left=left, ops=[op], comparators=[right]):
-                return self._compare(op, self._value(left), self._value(right))
+                return compare(self.b, op, self._value(left), self._value(right))
             case ast.BoolOp(op=op, values=values):
                 return self._all_or_any(isinstance(op, ast.And), values)
             case ast.IfExp():
@@ -400,7 +401,7 @@ class _Translator:
             return self._loaded(self.scope.slots[name])
         if name in self.scope.values:
             return self.scope.values[name]
-        return _constant(self.scope.known[name])
+        return constant(self.scope.known[name])
 
     def _static(self, node: ast.expr) -> Static:
         """The Python object of a name, or of an attribute of a module."""
@@ -409,48 +410,6 @@ class _Translator:
         if isinstance(node, ast.Name):
             return self.scope.known.get(node.id) or _BUILTINS[node.id]
         raise Unsupported(ast.unparse(node))
-
-    def _negative(self, x: Typed) -> Typed:
-        if isinstance(x.value, ir.Constant):
-            literal = isinstance(x.kind, types.IntegerLiteral)
-            number = -x.value.constant
-            kind = types.literal(number) if literal else x.kind
-            return Typed(kind, ir.Constant(x.value.type, number))
-        if x.kind == _INT:
-            return Typed(x.kind, self.b.neg(x.value))
-        if is_float(x.kind):
-            return Typed(x.kind, self.b.fneg(x.value))
-        raise Unsupported(f"the negative of {x.kind}")
-
-    def _binary(self, op: ast.operator, x: Typed, y: Typed) -> Typed:
-        function = _OPERATORS[type(op)]
-        if _is_whole(x) and _is_whole(y):
-            return _constant(function(x.kind.literal_value, y.kind.literal_value))
-        x, y = _unliteral(x), _unliteral(y)
-        direct = x.kind == y.kind and (is_float(x.kind) or x.kind == _INT)
-        name = _DIRECT.get((type(op), is_float(x.kind)))
-        if direct and name is not None:
-            return Typed(x.kind, getattr(self.b, name)(x.value, y.value))
-        if x.kind == y.kind == _INT and type(op) in _DIVISIONS:
-            definition = internals.definition_of(_DIVISIONS[type(op)])
-            assert definition is not None
-            return self._intrinsic(*definition, (x, y))
-        return self._by_numba(function, x, y)
-
-    def _compare(self, op: ast.cmpop, x: Typed, y: Typed) -> Typed:
-        relation, function = _COMPARISONS[type(op)]
-        if x.kind == y.kind and is_float(x.kind):
-            # Only "not equal" is true of NaN.
-            test = self.b.fcmp_unordered if relation == "!=" else self.b.fcmp_ordered
-            return Typed(types.boolean, test(relation, x.value, y.value))
-        if x.kind == y.kind and x.kind in (_INT, types.int32):
-            test = self.b.icmp_signed
-            return Typed(types.boolean, test(relation, x.value, y.value))
-        return self._by_numba(function, x, y)
-
-    def _by_numba(self, function: Callable[..., Any], x: Typed, y: Typed) -> Typed:
-        kind, emit = internals.operator_of(function, (x.kind, y.kind))
-        return Typed(kind, emit(self.b, (x.value, y.value)))
 
     def _all_or_any(self, both: bool, nodes: Sequence[ast.expr]) -> Typed:
         """Conditions that have no effects, all evaluated."""
@@ -487,14 +446,14 @@ class _Translator:
         if node.keywords:
             raise Unsupported(ast.unparse(node))
         if function in _NUMBERS:
-            return self._converted(_unliteral(args[0]), _NUMBERS[function])
+            return converted(self.b, unliteral(args[0]), _NUMBERS[function])
         if function in _EXTREMES:
-            return self._extreme(_EXTREMES[function], *map(_unliteral, args))
+            return extreme(self.b, _EXTREMES[function], *map(unliteral, args))
         definition = internals.definition_of(function)
         if definition is not None:
-            return self._intrinsic(*definition, args)
+            return intrinsic(self.b, *definition, args)
         tree, names = _source_of(getattr(function, "py_func", function))
-        found = self.call(tree, names, [_unliteral(argument) for argument in args])
+        found = self.call(tree, names, [unliteral(argument) for argument in args])
         return found[0] if found is not None and len(found) == 1 else found
 
     def _argument(self, node: ast.expr) -> Typed:
@@ -502,69 +461,29 @@ class _Translator:
         if not isinstance(node, ast.Tuple):
             return self._expression(node)
         longs = [self._long(element) for element in node.elts]
-        array = ir.Constant(ir.ArrayType(_LONG, len(longs)), ir.Undefined)
-        for place, long in enumerate(longs):
-            array = self.b.insert_value(array, long, place)
-        return Typed(types.UniTuple(_INT, len(longs)), array)
-
-    def _intrinsic(
-        self, define: Callable[..., Any], literal: bool, args: Sequence[Typed]
-    ) -> Typed:
-        if not literal:
-            args = [_unliteral(argument) for argument in args]
-        kinds = [argument.kind for argument in args]
-        found = define(internals.typing_context(), *kinds)
-        if found is None:
-            raise Unsupported(f"{define.__name__} of {kinds}")
-        signature, emit = found
-        values = [
-            self._converted(argument, kind).value
-            for argument, kind in zip(args, signature.args, strict=True)
-        ]
-        context = internals.target_context()
-        return Typed(signature.return_type, emit(context, self.b, signature, values))
-
-    def _converted(self, x: Typed, kind: Any) -> Typed:
-        if x.kind == kind or types.unliteral(x.kind) == types.unliteral(kind):
-            return Typed(kind, x.value)
-        x = _unliteral(x)
-        number = isinstance(x.kind, types.Number | types.Boolean)
-        if not number or not isinstance(kind, types.Number | types.Boolean):
-            raise Unsupported(f"{x.kind} as {kind}")
-        return Typed(kind, convert(self.b, x.value, x.kind, kind))
-
-    def _extreme(self, relation: str, x: Typed, y: Typed) -> Typed:
-        if x.kind != _INT or y.kind != _INT:
-            raise Unsupported("an extreme of other numbers than int64")
-        first = self.b.icmp_signed(relation, x.value, y.value)
-        return Typed(_INT, self.b.select(first, x.value, y.value))
+        array = ir.Constant(ir.ArrayType(LONG_TYPE, len(longs)), ir.Undefined)
+        for place, value in enumerate(longs):
+            array = self.b.insert_value(array, value, place)
+        return Typed(types.UniTuple(INT, len(longs)), array)
 
 
-_BUILTINS = {"min": min, "max": max}
+def _is_long(start: Value, stop: Value) -> bool:
+    """Whether a loop has many steps, and it is known how many."""
+    if not isinstance(start, ir.Constant) or not isinstance(stop, ir.Constant):
+        return False
+    return bool(stop.constant - start.constant >= LONG)
 
 
-def _long(value: int) -> Value:
-    return ir.Constant(_LONG, value)
+class _Loop(ir.MDValue):
+    """Metadata of one loop, which begins with itself."""
+
+    def descr(self, buf: list[str]) -> None:
+        """The text of it."""
+        named = ", ".join(o.get_reference() for o in (self, *self.operands))
+        buf += (f"distinct !{{ {named} }}", "\n")
 
 
-def _is_whole(x: Typed) -> bool:
-    return isinstance(x.kind, types.IntegerLiteral)
-
-
-def _unliteral(x: Typed) -> Typed:
-    return Typed(types.unliteral(x.kind), x.value)
-
-
-def _constant(value: Static) -> Typed:
-    """A number or a name of a type in source."""
-    if isinstance(value, bool):
-        return Typed(
-            types.literal(value), ir.Constant(value_type(types.boolean), int(value))
-        )
-    if isinstance(value, int):
-        return Typed(types.literal(value), _long(value))
-    if isinstance(value, float):
-        return Typed(types.float64, ir.Constant(ir.DoubleType(), value))
-    if isinstance(value, str):
-        return Typed(types.literal(value), None)
-    raise Unsupported(f"{value!r} as a number")
+def _never_unrolled(module: Any) -> Any:
+    option = ir.MetaDataString(module, "llvm.loop.unroll.disable")
+    disabled = module.add_metadata([option])
+    return _Loop(module, [disabled], name=str(len(module.metadata)))

@@ -37,6 +37,10 @@ class Writer:
         """The lines of another writer, as they are."""
         self._lines.extend(other._lines)
 
+    def nest(self, other: Writer) -> None:
+        """The lines of another writer, deeper by the current depth."""
+        self._lines.extend(f"{INDENT * self._depth}{line}" for line in other._lines)
+
     @contextmanager
     def indented(self) -> Iterator[None]:
         """Lines written inside are one level deeper."""

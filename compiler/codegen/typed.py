@@ -1,0 +1,184 @@
+"""Values with Numba's types, and what operators and intrinsics make of them.
+
+Types are those that Numba would infer. Instructions for two numbers of one type are
+emitted here; operators of mixed types are left to Numba's own rules and lowering.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from staticgrad.compiler import numba_internals as internals
+from staticgrad.compiler.codegen.division import DIVISION
+from staticgrad.compiler.codegen.emitter import Value
+from staticgrad.compiler.codegen.numbers import convert, is_float, value_type
+
+LONG_TYPE = ir.IntType(64)
+INT = types.int64
+
+
+class Unsupported(Exception):
+    """The source is not in the kernel language."""
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A value and its Numba type; literals keep their literal type."""
+
+    kind: Any
+    value: Value
+
+
+_OPERATORS: dict[type, Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.BitAnd: operator.and_,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+_DIVISIONS = {ast.FloorDiv: DIVISION["floor_divide"], ast.Mod: DIVISION["remainder"]}
+
+_DIRECT = {
+    (ast.Add, True): "fadd",
+    (ast.Sub, True): "fsub",
+    (ast.Mult, True): "fmul",
+    (ast.Add, False): "add",
+    (ast.Sub, False): "sub",
+    (ast.Mult, False): "mul",
+    (ast.BitAnd, False): "and_",
+}
+"""Instructions for two floats of one type, and for two int64."""
+
+_COMPARISONS: dict[type, tuple[str, Callable[..., Any]]] = {
+    ast.Lt: ("<", operator.lt),
+    ast.LtE: ("<=", operator.le),
+    ast.Gt: (">", operator.gt),
+    ast.GtE: (">=", operator.ge),
+    ast.Eq: ("==", operator.eq),
+    ast.NotEq: ("!=", operator.ne),
+}
+
+
+def long(value: int) -> Value:
+    """A constant int64."""
+    return ir.Constant(LONG_TYPE, value)
+
+
+def _is_whole(x: Typed) -> bool:
+    return isinstance(x.kind, types.IntegerLiteral)
+
+
+def unliteral(x: Typed) -> Typed:
+    """X as a value of its type and no literal."""
+    return Typed(types.unliteral(x.kind), x.value)
+
+
+def constant(value: Any) -> Typed:
+    """A number or a name of a type in source."""
+    if isinstance(value, bool):
+        return Typed(
+            types.literal(value), ir.Constant(value_type(types.boolean), int(value))
+        )
+    if isinstance(value, int):
+        return Typed(types.literal(value), long(value))
+    if isinstance(value, float):
+        return Typed(types.float64, ir.Constant(ir.DoubleType(), value))
+    if isinstance(value, str):
+        return Typed(types.literal(value), None)
+    raise Unsupported(f"{value!r} as a number")
+
+
+def negative(b: Any, x: Typed) -> Typed:
+    """-x."""
+    if isinstance(x.value, ir.Constant):
+        literal = isinstance(x.kind, types.IntegerLiteral)
+        number = -x.value.constant
+        kind = types.literal(number) if literal else x.kind
+        return Typed(kind, ir.Constant(x.value.type, number))
+    if x.kind == INT:
+        return Typed(x.kind, b.neg(x.value))
+    if is_float(x.kind):
+        return Typed(x.kind, b.fneg(x.value))
+    raise Unsupported(f"the negative of {x.kind}")
+
+
+def binary(b: Any, op: ast.operator, x: Typed, y: Typed) -> Typed:
+    """X op y, by an instruction or as Numba has it."""
+    function = _OPERATORS[type(op)]
+    if _is_whole(x) and _is_whole(y):
+        return constant(function(x.kind.literal_value, y.kind.literal_value))
+    x, y = unliteral(x), unliteral(y)
+    direct = x.kind == y.kind and (is_float(x.kind) or x.kind == INT)
+    name = _DIRECT.get((type(op), is_float(x.kind)))
+    if direct and name is not None:
+        return Typed(x.kind, getattr(b, name)(x.value, y.value))
+    if x.kind == y.kind == INT and type(op) in _DIVISIONS:
+        definition = internals.definition_of(_DIVISIONS[type(op)])
+        assert definition is not None
+        return intrinsic(b, *definition, (x, y))
+    return _by_numba(b, function, x, y)
+
+
+def compare(b: Any, op: ast.cmpop, x: Typed, y: Typed) -> Typed:
+    """The truth of a comparison."""
+    relation, function = _COMPARISONS[type(op)]
+    if x.kind == y.kind and is_float(x.kind):
+        # Only "not equal" is true of NaN.
+        test = b.fcmp_unordered if relation == "!=" else b.fcmp_ordered
+        return Typed(types.boolean, test(relation, x.value, y.value))
+    if x.kind == y.kind and x.kind in (INT, types.int32):
+        test = b.icmp_signed
+        return Typed(types.boolean, test(relation, x.value, y.value))
+    return _by_numba(b, function, x, y)
+
+
+def _by_numba(b: Any, function: Callable[..., Any], x: Typed, y: Typed) -> Typed:
+    kind, emit = internals.operator_of(function, (x.kind, y.kind))
+    return Typed(kind, emit(b, (x.value, y.value)))
+
+
+def intrinsic(
+    b: Any, define: Callable[..., Any], literal: bool, args: Sequence[Typed]
+) -> Typed:
+    """What an intrinsic emits; `literal` says that it wants literal types."""
+    if not literal:
+        args = [unliteral(argument) for argument in args]
+    kinds = [argument.kind for argument in args]
+    found = define(internals.typing_context(), *kinds)
+    if found is None:
+        raise Unsupported(f"{define.__name__} of {kinds}")
+    signature, emit = found
+    values = [
+        converted(b, argument, kind).value
+        for argument, kind in zip(args, signature.args, strict=True)
+    ]
+    context = internals.target_context()
+    return Typed(signature.return_type, emit(context, b, signature, values))
+
+
+def converted(b: Any, x: Typed, kind: Any) -> Typed:
+    """X as another type of number."""
+    if x.kind == kind or types.unliteral(x.kind) == types.unliteral(kind):
+        return Typed(kind, x.value)
+    x = unliteral(x)
+    number = isinstance(x.kind, types.Number | types.Boolean)
+    if not number or not isinstance(kind, types.Number | types.Boolean):
+        raise Unsupported(f"{x.kind} as {kind}")
+    return Typed(kind, convert(b, x.value, x.kind, kind))
+
+
+def extreme(b: Any, relation: str, x: Typed, y: Typed) -> Typed:
+    """The smaller ("<") or larger (">") of two int64."""
+    if x.kind != INT or y.kind != INT:
+        raise Unsupported("an extreme of other numbers than int64")
+    first = b.icmp_signed(relation, x.value, y.value)
+    return Typed(INT, b.select(first, x.value, y.value))
