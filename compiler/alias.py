@@ -14,7 +14,6 @@ from dataclasses import replace
 from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.kernels import (
     Access,
-    Kernel,
     Load,
     Loop,
     LoopKernel,
@@ -22,7 +21,7 @@ from staticgrad.compiler.kernels import (
     Statement,
     Store,
 )
-from staticgrad.compiler.schedule import Schedule
+from staticgrad.compiler.schedule import Schedule, Step
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.size import product
 
@@ -31,7 +30,7 @@ def in_place(schedule: Schedule) -> Schedule:
     """`schedule` with fewer buffers, and kernels that write in place."""
     first, last = _lifetimes(schedule)
     merged: dict[int, int] = {}
-    kernels: list[Kernel] = []
+    kernels: list[Step] = []
     for position, kernel in enumerate(schedule.kernels):
         kernel = _renamed(kernel, merged)
         if isinstance(kernel, LoopKernel):
@@ -168,7 +167,7 @@ def _root(buffer: int, merged: dict[int, int]) -> int:
     return buffer
 
 
-def _renamed(kernel: Kernel, merged: dict[int, int]) -> Kernel:
+def _renamed(kernel: Step, merged: dict[int, int]) -> Step:
     operands = tuple(
         replace(o, buffer=_root(o.buffer, merged)) for o in kernel.operands
     )
@@ -190,6 +189,6 @@ def _compact(schedule: Schedule, merged: dict[int, int]) -> Schedule:
     )
 
 
-def _moved(kernel: Kernel, number: dict[int, int]) -> Kernel:
+def _moved(kernel: Step, number: dict[int, int]) -> Step:
     operands = tuple(replace(o, buffer=number[o.buffer]) for o in kernel.operands)
     return replace(kernel, operands=operands)  # type: ignore[arg-type]

@@ -31,7 +31,12 @@ from staticgrad.compiler.kernels import (
     calls_of,
 )
 from staticgrad.compiler.program import Code
-from staticgrad.errors import CompilerBug, IndexOutOfRange, NonFiniteError
+from staticgrad.errors import (
+    CompilerBug,
+    IndexOutOfRange,
+    LoopLimitError,
+    NonFiniteError,
+)
 from staticgrad.ir.foreign import Foreign
 from staticgrad.ir.size import evaluate
 from staticgrad.ir.source import Source, at
@@ -46,6 +51,8 @@ def failure(code: Code, status: npt.NDArray[np.int64], key: int = 0) -> BaseExce
         return _not_finite(code, status)
     if kind in (RAISED, RAISED_IN_PYTHON):
         return _raised(code, status, key)
+    if kind == vm.LOOP_LIMIT:
+        return _past_limit(code, status)
     if kind != INDEX_OUT_OF_RANGE:
         return CompilerBug(f"a kernel reported the unknown code {kind}")
     kernel, local = _kernel_of(code, int(status[vm.STATUS_SITE]))
@@ -89,6 +96,22 @@ def _out_of_range(site: Site, extent: int, where: str, wrap: bool) -> IndexOutOf
     return IndexOutOfRange(
         f"{site.op} requires {least} <= index < {extent}, got {where}; "
         f"{advice}{at(site.source)}"
+    )
+
+
+def _past_limit(code: Code, status: npt.NDArray[np.int64]) -> LoopLimitError:
+    limits = [mark.site for mark in code.flat.marks if mark.kind == "limit"]
+    site = limits[int(status[vm.STATUS_SITE])]
+    source = None if site is None else site.source
+    limit = int(status[vm.STATUS_VALUE])
+    return LoopLimitError(f"{limit_text('while_loop', limit)}{at(source)}")
+
+
+def limit_text(name: str, limit: int) -> str:
+    """What is said of a loop that goes on after `limit` steps."""
+    return (
+        f"{name} requires its condition to become false within max_steps={limit}, got "
+        "true after them; raise max_steps or look at the condition"
     )
 
 

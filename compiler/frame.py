@@ -55,7 +55,8 @@ class Frame:
         """Instructions, pointers and finite table in one block, addresses filled in."""
         sized = self.sized
         rows, pointers, finite = len(sized.rows), len(sized.pointers), sized.finite
-        extra = -(-(pointers + 2 * len(finite)) // vm.WORDS)
+        moves = sized.moves
+        extra = -(-(pointers + 2 * len(finite) + moves.size) // vm.WORDS)
         words = aligned_rows(rows + extra)
         start = int(words.ctypes.data)
         words[:rows] = sized.rows
@@ -71,6 +72,8 @@ class Frame:
             self.status.ctypes.data, start + 8 * first_finite, len(finite)
         )  # fmt: skip
         flat = words.reshape(-1)
+        first_move = first_finite + 2 * len(finite)
+        self._link_flow(words, first_move)
         for number, (_, kind) in enumerate(finite):
             flat[first_finite + 2 * number + 1] = kind
         where = np.concatenate(
@@ -89,10 +92,24 @@ class Frame:
         self._find_patches(where, buffers)
         return words
 
+    def _link_flow(self, words: npt.NDArray[np.int64], first_move: int) -> None:
+        """Addresses of rows, of the status and of moves in rows of control flow."""
+        sized, start = self.sized, int(words.ctypes.data)
+        flat = words.reshape(-1)
+        row, word, target = sized.jumps.T
+        words[row, word] = start + target * vm.ROW_BYTES
+        row, word = sized.statuses.T
+        words[row, word] = self.status.ctypes.data
+        row, word, move = sized.loops.T
+        words[row, word] = start + 8 * (first_move + 2 * move)
+        table = flat[first_move : first_move + sized.moves.size].reshape(-1, 2)
+        table[:, 0] = start + 8 * sized.moves[:, 0]
+        table[:, 1] = sized.moves[:, 1]
+
     def _addresses(self) -> npt.NDArray[np.int64]:
         """The address of every buffer that has one before the call."""
         sized = self.sized
-        offsets = np.array(sized.plan.offsets, np.int64)
+        offsets = np.array(sized.offsets, np.int64)
         arena = np.where(offsets >= 0, self._arena.ctypes.data + offsets, 0)
         base = np.where(offsets >= 0, arena, sized.code.fixed)
         return np.append(base, np.zeros(len(sized.code.schedule.outputs), np.int64))

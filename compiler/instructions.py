@@ -12,7 +12,7 @@ the start and wherever a buffer's life ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,7 @@ from staticgrad.compiler.assembler import SCALARS
 from staticgrad.compiler.codegen.loops import scratch_bytes
 from staticgrad.compiler.failures import refuse_empty_extents
 from staticgrad.compiler.finish import finish_values, slots_and_out
+from staticgrad.compiler.flat import Mark, Spread, spread
 from staticgrad.compiler.kernels import FinishKernel, GemmKernel, LoopKernel
 from staticgrad.compiler.launch import chunking
 from staticgrad.compiler.plan import Plan
@@ -30,6 +31,12 @@ from staticgrad.compiler.schedule import Schedule
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import ALIGNMENT
 from staticgrad.ir.size import evaluate
+
+OPCODES = {
+    "enter": vm.ENTER, "again": vm.AGAIN, "unless": vm.UNLESS, "limit": vm.LIMIT,
+    "jump": vm.JUMP,
+}  # fmt: skip
+TARGET_WORD, STATUS_WORD = vm.TARGET_WORD, vm.STATUS_WORD
 
 HEADER = 2  # words of a size table before the sizes: indices per chunk and site base
 
@@ -44,18 +51,28 @@ class Sized:
     of those that run has row ``kernel_rows[k]`` and its operands from
     ``operand_first[k]`` on in the pointer table, whose entry i is the address of buffer
     ``pointers[i]``. `references` are (row, word, buffer) of further words that hold an
-    address. Output p is written at the address of buffer ``output_buffers[p]``; numbers
-    past the schedule's buffers are outputs without a buffer of their own.
+    address. `jumps` are (row, word, row) of words that hold the address of a row,
+    `statuses` (row, word) of those with the address of the status, `loops` (row, word,
+    move) of those with the address of the first of a loop's `moves`; a move is a word,
+    counted from the first of the rows and on through the pointers, and the bytes by
+    which a step moves the address in it. `offsets` are those of all buffers, nested
+    ones too. Output p is written at the address of buffer ``output_buffers[p]``;
+    numbers past the schedule's buffers are outputs without a buffer of their own.
     `finite` are (buffer, dtype code) of what COMMIT checks.
     """
 
     code: Code
     plan: Plan
+    offsets: tuple[int, ...]
     rows: Words
     kernel_rows: Words
     operand_first: Words
     pointers: Words
     references: Words
+    jumps: Words
+    statuses: Words
+    moves: Words
+    loops: Words
     output_buffers: tuple[int, ...]
     commit_row: int
     finite: tuple[tuple[int, int], ...]
@@ -68,7 +85,8 @@ def size(code: Code, plan: Plan, poison: bool = False) -> Sized:
     """Instructions for `plan`; IndexOutOfRange if an index has nothing to point at."""
     values = dict(plan.values)
     refuse_empty_extents(code.loops, values)
-    finishes = dict(_finishes(code, plan, values))
+    places = spread(code.flat, plan)
+    finishes = dict(_finishes(code, places, values))
     numbers = np.array(
         [
             evaluate(dim, values if finish < 0 else finishes[finish])
@@ -76,21 +94,30 @@ def size(code: Code, plan: Plan, poison: bool = False) -> Sized:
         ],
         np.int64,
     )
-    chunks = _chunks(code, plan, finishes)
+    chunks = _chunks(code, places, finishes)
     sizes, products = _size_tables(code, numbers, chunks), _products(code, values)
     rows = _kernel_rows(code, numbers, chunks, sizes, products)
     dropped = [k for k, values in finishes.items() if values["chunks"] <= 1]
     kept = np.setdiff1d(np.arange(len(code.loops)), dropped)
     output_buffers, copies = _outputs(code.schedule)
-    table = _Table(rows, kept, copies, code, plan, poison)
+    table = _Table(rows, kept, copies, code, places, values, poison)
+    pointers, origin = _pointers(code, dropped), np.array(code.flat.origin, np.int64)
+    moves, loops = _moves(code, table, pointers, values)
+    references = table.references.copy()
+    references[:, 2] = _origins(origin, references[:, 2])
     return Sized(
         code=code,
         plan=plan,
+        offsets=places.offsets,
         rows=table.rows,
         kernel_rows=table.kernel_rows,
         operand_first=code.first[kept],
-        pointers=_pointers(code, dropped),
-        references=table.references,
+        pointers=origin[pointers],
+        references=references,
+        jumps=table.jumps,
+        statuses=table.statuses,
+        moves=moves,
+        loops=loops,
         output_buffers=output_buffers,
         commit_row=table.commit_row,
         finite=tuple(_finite(code.schedule)),
@@ -101,7 +128,7 @@ def size(code: Code, plan: Plan, poison: bool = False) -> Sized:
 
 
 def _finishes(
-    code: Code, plan: Plan, values: Values
+    code: Code, plan: Spread, values: Values
 ) -> Iterator[tuple[int, dict[str, int]]]:
     for number, kernel in enumerate(code.schedule.kernels):
         if isinstance(kernel, FinishKernel):
@@ -118,7 +145,7 @@ def _check_slots(schedule: Schedule, kernel: FinishKernel) -> None:
         raise CompilerBug(f"{kernel.name} does not know which kernel wrote its slots")
 
 
-def _chunks(code: Code, plan: Plan, finishes: Mapping[int, Values]) -> Words:
+def _chunks(code: Code, plan: Spread, finishes: Mapping[int, Values]) -> Words:
     chunks = np.array(plan.chunks, np.int64).reshape(-1, 2)
     for number, values in finishes.items():
         loop = code.loops[number]
@@ -216,28 +243,65 @@ def _scratch_bytes(code: Code, values: Values) -> int:
     return most + -most % ALIGNMENT
 
 
+def _origins(origin: Words, buffers: Words) -> Words:
+    """The origin of each buffer; numbers past the buffers are outputs."""
+    known = buffers < len(origin)
+    return np.where(known, origin[np.where(known, buffers, 0)], buffers)
+
+
+def _moves(
+    code: Code, table: _Table, pointers: Words, values: Values
+) -> tuple[Words, Words]:
+    """The moves of all loops, and which of them belong to which row."""
+    of_loop: dict[int, list[tuple[int, int]]] = {}
+    first = len(table.rows) * vm.WORDS
+    words = [(first + n, b) for n, b in enumerate(pointers.tolist())]
+    words += [(row * vm.WORDS + w, b) for row, w, b in table.references.tolist()]
+    buffers, moves = code.schedule.buffers, code.flat.moves
+    for word, buffer in words:
+        for loop, step in moves[buffer] if buffer < len(moves) else ():
+            distance = evaluate(step, values) * buffers[buffer].dtype.itemsize
+            of_loop.setdefault(loop, []).append((word, distance))
+    found: list[tuple[int, int]] = []
+    places: list[tuple[int, int, int]] = []
+    for row, loop in table.loop_rows:
+        own = of_loop.get(loop, [])
+        places.append((row, 3, len(found)))
+        table.rows[row, 4] = len(own)
+        found += own
+    return (
+        np.array(found, np.int64).reshape(-1, 2),
+        np.array(places, np.int64).reshape(-1, 3),
+    )
+
+
 class _Table:
     """Merges the rows of kernels with the others, in order of their places."""
 
     def __init__(
         self, kernel_rows: Words, kept: Words, copies: list[tuple[bool, int, int]],
-        code: Code, plan: Plan, poison: bool,
+        code: Code, plan: Spread, values: Values, poison: bool,
     ) -> None:  # fmt: skip
         self._rows: list[list[int]] = []
         self._places: list[float] = []
         self._addresses: list[tuple[int, int, int]] = []
-        end = len(code.loops)
+        self._dtypes = [buffer.dtype for buffer in code.schedule.buffers]
+        self._limits = 0
+        flat = code.flat
+        marks = [self._add_mark(mark, plan, values) for mark in flat.marks]
+        end = flat.size
         for at_start, source, target in copies:
             row = [vm.COPY, 0, 0, plan.bytes[source]]
             self._add(-1.0 if at_start else end, row, (1, target), (2, source))
         if poison:
-            self._add_poison(code.schedule, plan)
-        commit = self._add(code.schedule.commit - 0.25, [vm.COMMIT])
+            self._add_poison(plan)
+        commit = self._add(flat.commit - 0.25, [vm.COMMIT])
         self._add(end + 1, [vm.END])
         others = np.zeros((len(self._rows), vm.WORDS), np.int64)
         for number, row in enumerate(self._rows):
             others[number, : len(row)] = row
-        places = np.concatenate([np.array(self._places), kept.astype(float)])
+        own = np.array(flat.places, float)[kept]
+        places = np.concatenate([np.array(self._places), own])
         order = np.argsort(places, kind="stable")
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
@@ -247,6 +311,48 @@ class _Table:
         references = np.array(self._addresses, np.int64).reshape(-1, 3)
         references[:, 0] = rank[references[:, 0]]
         self.references: Words = references
+        self._rank = rank
+        self._link(flat.marks, marks)
+
+    def _link(self, marks: Sequence[Mark], numbers: Sequence[int]) -> None:
+        """Where jumps go, which rows read the status, which ones move windows."""
+        rows = [int(self._rank[number]) for number in numbers]
+        jumps = [
+            (rows[n], 1 if mark.kind == "jump" else TARGET_WORD, rows[mark.target] + 1)
+            for n, mark in enumerate(marks)
+            if mark.kind != "copy"
+        ]
+        self.jumps = np.array(jumps, np.int64).reshape(-1, 3)
+        statuses = [
+            (rows[n], STATUS_WORD)
+            for n, mark in enumerate(marks)
+            if mark.kind in ("again", "limit")
+        ]
+        self.statuses = np.array(statuses, np.int64).reshape(-1, 2)
+        self.loop_rows = [
+            (rows[n], mark.loop) for n, mark in enumerate(marks) if mark.loop >= 0
+        ]
+
+    def _add_mark(self, mark: Mark, plan: Spread, values: Values) -> int:
+        if mark.kind == "copy":
+            row = [vm.COPY, 0, 0, plan.bytes[mark.other]]
+            return self._add(mark.place, row, (1, mark.other), (2, mark.buffer))
+        row = [OPCODES[mark.kind], 0]
+        if mark.kind in ("enter", "again"):
+            length = evaluate(mark.length, values)
+            steps = max(length, 0)
+            first, last = (steps - 1, 0) if mark.reverse else (0, steps - 1)
+            step = -1 if mark.reverse else 1
+            row += [first, 0, 0, 0, step, -1 if mark.endless else last]
+            row += [0, int(mark.early), int(steps == 0 and not mark.endless)]
+        elif mark.kind == "unless":
+            row += [mark.value, self._dtypes[mark.buffer].itemsize]
+        elif mark.kind == "limit":
+            row += [mark.value, self._limits]
+            self._limits += 1
+        if mark.kind == "jump":
+            return self._add(mark.place, row)
+        return self._add(mark.place, row, (1, mark.buffer))
 
     def _add(self, place: float, row: list[int], *addresses: tuple[int, int]) -> int:
         number = len(self._rows)
@@ -255,10 +361,9 @@ class _Table:
         self._addresses += [(number, word, buffer) for word, buffer in addresses]
         return number
 
-    def _add_poison(self, schedule: Schedule, plan: Plan) -> None:
-        for buffer in schedule.buffers:
-            number = buffer.number
-            if plan.offsets[number] < 0:
+    def _add_poison(self, plan: Spread) -> None:
+        for number, offset in enumerate(plan.offsets):
+            if offset < 0:
                 continue
             row = [vm.FILL, 0, 0xFF, plan.bytes[number]]
             self._add(-2.0, row, (1, number))

@@ -13,6 +13,7 @@ from functools import partial
 
 from staticgrad.compiler.alias import in_place
 from staticgrad.compiler.calls import gemm, gemm_add, placed, scattered
+from staticgrad.compiler.control import controlled, may_fail
 from staticgrad.compiler.foreign import called
 from staticgrad.compiler.fuse import Group, Timing, fuse
 from staticgrad.compiler.kernels import (
@@ -29,13 +30,14 @@ from staticgrad.compiler.order import Task, order
 from staticgrad.compiler.placing import Region, regions
 from staticgrad.compiler.recompute import recompute
 from staticgrad.compiler.scanning import scanned
-from staticgrad.compiler.schedule import Buffer, BufferKind, Schedule
+from staticgrad.compiler.schedule import Buffer, BufferKind, Schedule, Step
 from staticgrad.compiler.selection import selected
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
 from staticgrad.ir.op import (
     Call,
+    Control,
     Leaf,
     Matmul,
     MatmulAdd,
@@ -44,9 +46,9 @@ from staticgrad.ir.op import (
     Scan,
     Scatter,
     Select,
-    can_fail,
 )
-from staticgrad.ir.size import Dim, evaluate, product, symbols
+from staticgrad.ir.size import Dim, Shape, evaluate, product, symbols
+from staticgrad.ir.types import DType
 
 TYPICAL_SIZE = 64  # what a symbolic size counts as when orders are compared
 
@@ -55,22 +57,24 @@ def lower(
     graph: Graph,
     finite: Sequence[Tensor] = (),
     sizes: Mapping[str, int] | None = None,
+    is_body: bool = False,
 ) -> Schedule:
     """The Schedule of `graph`.
 
     `finite` are tensors (outputs of the graph) that have to be finite before anything
-    is committed; `sizes` are typical values of symbols, used to compare orders.
+    is committed; `sizes` are typical values of symbols, used to compare orders. The
+    body of a ControlKernel (`is_body`) commits nothing; its updates are of carries.
     """
     positions = [_position(graph.outputs, tensor) for tensor in finite]
     unplanned = tuple(unplanned_bytes(graph))
     graph = materialise(graph)
     checked = [graph.outputs[position] for position in positions]
-    timing = timing_of(graph, checked)
+    timing = timing_of(graph, checked, is_body)
     groups = fuse(graph, timing)
     roots = {*graph.outputs, *checked, *(t for n in timing.late for t in n.outputs)}
     recompute(groups, graph, roots, timing)
     inside = regions(groups, graph, roots)
-    lowering = _Lowering(graph, timing, groups, checked, inside)
+    lowering = _Lowering(graph, timing, groups, checked, inside, is_body)
     schedule = lowering.schedule(sizes or {}, unplanned)
     return in_place(schedule)
 
@@ -87,7 +91,7 @@ def unplanned_bytes(graph: Graph) -> Iterable[Dim]:
                 yield product(kind.shape) * kind.dtype.itemsize
 
 
-def timing_of(graph: Graph, finite: Sequence[Tensor]) -> Timing:
+def timing_of(graph: Graph, finite: Sequence[Tensor], is_body: bool = False) -> Timing:
     """What has to run before the commit, and what writes leaves."""
     late = {new.node: leaf for leaf, new in graph.updates}
     leaves = set(late.values())
@@ -100,7 +104,9 @@ def timing_of(graph: Graph, finite: Sequence[Tensor]) -> Timing:
         node: tuple(other for other in readers.get(leaf, ()) if other is not node)
         for node, leaf in late.items()
     }
-    checks = [n.outputs[0] for n in graph.nodes if can_fail(n.op.code)]
+    if is_body:
+        return Timing(frozenset(), late, after)
+    checks = [n.outputs[0] for n in graph.nodes if may_fail(n)]
     early = Graph.closed((), (*checks, *finite)).nodes
     return Timing(frozenset(early), late, after)
 
@@ -109,7 +115,7 @@ def timing_of(graph: Graph, finite: Sequence[Tensor]) -> Timing:
 class _Step:
     """A kernel before it has its place in the order."""
 
-    kernel: Kernel
+    kernel: Step
     early: bool
     late: bool
     parts: frozenset[int] = frozenset()  # buffers of which it writes a part of its own
@@ -125,8 +131,11 @@ class _Lowering:
         groups: Sequence[Group],
         finite: Sequence[Tensor],
         inside: Mapping[Tensor, Region],
+        is_body: bool,
     ) -> None:
         self.graph = graph
+        self.is_body = is_body
+        self.carried = set[Tensor](timing.late.values()) if is_body else set()
         self.inside = inside
         self.layouts = {tensor: region.layout for tensor, region in inside.items()}
         self.timing = timing
@@ -148,6 +157,8 @@ class _Lowering:
             elif group.kind == "single":
                 self._lower_call(group)
         sequence, commit = self._order(sizes)
+        if self.is_body:
+            commit = len(sequence)
         outputs = tuple(self.buffer(t) for t in self.graph.outputs)
         finite = tuple(self.buffer(t) for t in self.finite)
         return Schedule(
@@ -170,17 +181,19 @@ class _Lowering:
     def _new_buffer(self, tensor: Tensor) -> int:
         if tensor in self.inside:
             return self.buffer(self.inside[tensor].place.outputs[0])
+        kind: BufferKind
         leaf = self.timing.late.get(tensor.node)
         if leaf is not None:
             return self.buffer(leaf)
         if isinstance(tensor, Input):
-            return self._add("input", tensor, tensor.name, self.inputs[tensor])
+            kind = "carry" if tensor in self.carried else "input"
+            return self._add(kind, tensor, tensor.name, self.inputs[tensor])
         if isinstance(tensor, Stored):
             return self._add("stored", tensor, tensor.name, leaf=tensor)
         if isinstance(tensor, Constant):
             return self._add("constant", tensor, "constant")
         position = self.outputs.get(tensor, -1)
-        kind: BufferKind = "temporary" if position < 0 else "output"
+        kind = "temporary" if position < 0 else "output"
         return self._add(kind, tensor, tensor.op.name, position)
 
     def _add(
@@ -247,6 +260,9 @@ class _Lowering:
 
     def _lower_call(self, group: Group) -> None:
         (node,) = group.nodes
+        if isinstance(node.op.code, Control):
+            self._lower_control(node)
+            return
         makers: dict[type, Callable[..., list[Kernel]]] = {
             Matmul: gemm,
             MatmulAdd: gemm_add,
@@ -262,6 +278,19 @@ class _Lowering:
         early = node in self.timing.early
         late = node in self.timing.late
         self.steps.extend(_Step(k, early, late) for k in make(node, self.buffer))
+
+    def _lower_control(self, node: Node) -> None:
+        kernel = controlled(
+            node, self.buffer, self._add_arena, partial(lower, is_body=True)
+        )
+        early, late = node in self.timing.early, node in self.timing.late
+        self.steps.append(_Step(kernel, early, late))
+
+    def _add_arena(self, kind: BufferKind, shape: Shape, dtype: DType) -> int:
+        """A buffer of the control kernel's own."""
+        number = len(self.buffers)
+        self.buffers.append(Buffer(number, kind, shape, dtype, kind))
+        return number
 
     # Order
 
@@ -300,10 +329,10 @@ def _without(numbers: Sequence[int], number: int) -> tuple[int, ...]:
     return tuple(other for other in numbers if other != number)
 
 
-def with_makers(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
+def with_makers(kernels: Sequence[Step]) -> tuple[Step, ...]:
     """Finish kernels that know the position of the kernel whose slots they combine."""
     maker: dict[int, int] = {}
-    result: list[Kernel] = []
+    result: list[Step] = []
     for position, kernel in enumerate(kernels):
         if isinstance(kernel, FinishKernel):
             kernel = replace(kernel, chunks_of=maker[kernel.operands[0].buffer])
@@ -336,10 +365,10 @@ def _dependencies(
         reads, writes = _task(step)
         before: set[int] = set()
         for buffer in reads:
-            if buffers[buffer].kind != "stored":
+            if buffers[buffer].kind not in ("stored", "carry"):
                 before.update(w for w in writers.get(buffer, ()))
         for buffer in writes:
-            if buffers[buffer].kind == "stored":
+            if buffers[buffer].kind in ("stored", "carry"):
                 before.update(readers.get(buffer, ()))
             if buffer not in step.parts:
                 earlier = (w for w in writers[buffer] if w < number)

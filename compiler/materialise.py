@@ -20,6 +20,7 @@ from staticgrad.ir.node import Constant, Node, Stored, Tensor
 from staticgrad.ir.op import (
     OPS,
     Call,
+    Control,
     Elementwise,
     Gather,
     Layout,
@@ -83,10 +84,22 @@ def _input(node: Node, position: int, tensor: Tensor) -> Tensor:
     if isinstance(code, Call):
         return tensor if _is_whole(tensor) else copied(tensor)
     first = isinstance(code, Gather | Random) and position == 0
+    if isinstance(code, Control):
+        return tensor if lies_whole(tensor) else copied(tensor)
     whole = isinstance(code, Place | Scan | Scatter | Select | MatmulAdd)
     if (first or whole) and is_made_in_loops(tensor):
         return copied(tensor)
     return tensor
+
+
+def lies_whole(tensor: Tensor) -> bool:
+    """Whether the tensor is all of its base's memory, in C order."""
+    if is_made_in_loops(tensor):
+        return False
+    base = base_of(tensor)
+    layout = layout_over(tensor, Layout.contiguous(base.shape))
+    same = layout is not None and layout.is_contiguous
+    return same and product(tensor.shape) == product(base.shape)
 
 
 def has_layout(node: Node, tensor: Tensor) -> bool:

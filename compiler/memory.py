@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.compiler.exact import search
-from staticgrad.compiler.kernels import FinishKernel, Kernel, LoopKernel
+from staticgrad.compiler.kernels import FinishKernel, LoopKernel
 from staticgrad.compiler.launch import chunking
 from staticgrad.compiler.offsets import Compiled, improve
 from staticgrad.compiler.plan import Plan
-from staticgrad.compiler.schedule import Schedule
+from staticgrad.compiler.schedule import ControlKernel, Schedule, Step
 from staticgrad.ir.node import ALIGNMENT
 from staticgrad.ir.size import evaluate
 
@@ -71,7 +71,8 @@ def plan(schedule: Schedule, values: Mapping[str, int]) -> Plan:
     """The Plan of `schedule` when its symbols have `values`."""
     chunks = _chunks(schedule, values)
     lives = _lives(schedule, chunks)
-    sizes = _sizes(schedule, chunks, values)
+    bodies = tuple(_bodies(kernel, values) for kernel in schedule.kernels)
+    sizes = _sizes(schedule, chunks, bodies, values)
     arena = [b for b, first in enumerate(lives.first) if first >= 0]
     found = arrange(
         [sizes[b] for b in arena],
@@ -97,7 +98,14 @@ def plan(schedule: Schedule, values: Mapping[str, int]) -> Plan:
         ),
         unplanned_bytes=sum(evaluate(size, values) for size in schedule.unplanned),
         proof=found.proof,
+        bodies=bodies,
     )
+
+
+def _bodies(kernel: Step, values: Mapping[str, int]) -> tuple[Plan, ...]:
+    if not isinstance(kernel, ControlKernel):
+        return ()
+    return tuple(plan(body, values) for body in kernel.bodies)
 
 
 def _chunks(
@@ -130,7 +138,7 @@ def _lives(schedule: Schedule, chunks: Sequence[tuple[int, int]]) -> Lives:
         commit = min(schedule.commit, len(schedule.kernels) - 1)
         last[number] = max(last[number], commit)
     for number, buffer in enumerate(schedule.buffers):
-        if buffer.kind not in ("temporary", "slots") or first[number] < 0:
+        if buffer.kind not in ("temporary", "slots", "arena") or first[number] < 0:
             first[number] = last[number] = -1
     return Lives(tuple(first), tuple(last))
 
@@ -145,7 +153,7 @@ def _dropped(schedule: Schedule, chunks: Sequence[tuple[int, int]]) -> dict[int,
 
 
 def _touched(
-    kernel: Kernel, chunk: tuple[int, int], dropped: Mapping[int, int]
+    kernel: Step, chunk: tuple[int, int], dropped: Mapping[int, int]
 ) -> Iterator[int]:
     if isinstance(kernel, FinishKernel) and chunk == (0, 0):
         return
@@ -156,13 +164,21 @@ def _touched(
 def _sizes(
     schedule: Schedule,
     chunks: Sequence[tuple[int, int]],
+    bodies: Sequence[tuple[Plan, ...]],
     values: Mapping[str, int],
 ) -> tuple[int, ...]:
-    """Bytes of each buffer; a buffer of slots has as many as its kernel has chunks."""
+    """Bytes of each buffer.
+
+    A buffer of slots has as many as its kernel has chunks, an arena what the largest of
+    the bodies needs.
+    """
     slots = {b.number: 0 for b in schedule.buffers if b.kind == "slots"}
     for step, kernel in enumerate(schedule.kernels):
         if isinstance(kernel, FinishKernel) and chunks[step] != (0, 0):
             slots[kernel.operands[0].buffer] = chunks[kernel.chunks_of][0]
+        if isinstance(kernel, ControlKernel):
+            most = max((body.arena_bytes for body in bodies[step]), default=0)
+            slots[kernel.operands[kernel.arena].buffer] = most
     return tuple(
         slots.get(b.number, 1) * b.dtype.itemsize * evaluate(b.elements, values)
         for b in schedule.buffers

@@ -12,6 +12,7 @@ from staticgrad.compiler.passes.cut_sums import cut_sums
 from staticgrad.compiler.passes.drop_markers import drop_markers
 from staticgrad.compiler.passes.fold_constants import fold_constants
 from staticgrad.compiler.passes.fold_updates import fold_updates
+from staticgrad.compiler.passes.merge_loops import merge_loops
 from staticgrad.compiler.passes.pick import pick
 from staticgrad.compiler.passes.resolve_mode import resolve_mode
 from staticgrad.compiler.passes.simplify import simplify
@@ -60,6 +61,7 @@ def optimise(
     known: set[Node] = set()
     verify_graph(graph, known)
     passes: list[tuple[str, Pass]] = [
+        ("merge_loops", merge_loops),
         ("resolve_mode", partial(resolve_mode, mode=mode)),
         *((function.__name__, function) for function, _ in PASSES),
     ]

@@ -19,8 +19,10 @@ class Plan:
     per chunk) of kernel k, (1, 0) without chunks, (0, 0) for a FinishKernel that is
     dropped; `bytes` the unpadded size of each buffer; `first` and `last`
     the kernels between which each arena buffer lives (inclusive).
-    `proof` says why the arena is as small as it is: "bound" (equal to the bound of the
-    padded sizes), "exact" (equal to exact search), or "" (a heuristic's best).
+    ``bodies[k]`` are the Plans of the bodies of kernel k, whose offsets count from the
+    start of its arena. `proof` says why the arena is as small as it is: "bound" (equal
+    to the bound of the padded sizes), "exact" (equal to exact search), or "" (a
+    heuristic's best).
     """
 
     schedule: Schedule
@@ -34,3 +36,4 @@ class Plan:
     lower_bound_bytes: int
     unplanned_bytes: int
     proof: str
+    bodies: tuple[tuple[Plan, ...], ...] = ()

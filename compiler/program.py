@@ -16,8 +16,10 @@ import numpy.typing as npt
 
 from staticgrad.compiler.codegen.cpu import NativeKernel, native
 from staticgrad.compiler.finish import loop_of
+from staticgrad.compiler.flat import Flat, flatten
 from staticgrad.compiler.kernels import FinishKernel, GemmKernel, LoopKernel, Site
-from staticgrad.compiler.schedule import Schedule
+from staticgrad.compiler.schedule import ControlKernel, Schedule, Step
+from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import aligned_copy
 from staticgrad.ir.size import Dim
 
@@ -34,9 +36,12 @@ class Code:
     dimensions that kernels read, each with the finish kernel whose symbols it is about
     or -1; `table` lists for all size tables which dim each word is, `table_first` where
     each begins. `fixed` are the addresses of stored and constant buffers. `checked`
-    says what the user calls each scalar that has to be finite.
+    says what the user calls each scalar that has to be finite. `root` is the schedule
+    that was given; `schedule` is `flat`'s, with the kernels of all bodies in one row.
     """
 
+    root: Schedule
+    flat: Flat
     schedule: Schedule
     loops: tuple[LoopKernel | GemmKernel, ...]
     natives: tuple[NativeKernel, ...]
@@ -59,10 +64,9 @@ def compile_schedule(schedule: Schedule, checked: Sequence[Site] = ()) -> Code:
 
     `checked` names the scalars of ``schedule.finite`` for people.
     """
-    loops = tuple(
-        loop_of(kernel) if isinstance(kernel, FinishKernel) else kernel
-        for kernel in schedule.kernels
-    )
+    root, flat = schedule, flatten(schedule)
+    schedule = flat.schedule
+    loops = tuple(_leaf(kernel) for kernel in schedule.kernels)
     compiled = native([k for k in loops if isinstance(k, LoopKernel)])
     remaining = iter(compiled)
     made = [next(remaining) if isinstance(k, LoopKernel) else None for k in loops]
@@ -70,6 +74,8 @@ def compile_schedule(schedule: Schedule, checked: Sequence[Site] = ()) -> Code:
     extents, costs, tables = _number_dims(schedule, loops, made, dims)
     constants, fixed = _fixed_addresses(schedule)
     return Code(
+        root=root,
+        flat=flat,
         schedule=schedule,
         loops=loops,
         natives=tuple(compiled),
@@ -88,6 +94,14 @@ def compile_schedule(schedule: Schedule, checked: Sequence[Site] = ()) -> Code:
         checked=tuple(checked)
         or tuple(Site(schedule.buffers[b].name, None) for b in schedule.finite),
     )
+
+
+def _leaf(kernel: Step) -> LoopKernel | GemmKernel:
+    if isinstance(kernel, FinishKernel):
+        return loop_of(kernel)
+    if isinstance(kernel, ControlKernel):
+        raise CompilerBug(f"{kernel.name} has bodies where kernels stand in a row")
+    return kernel
 
 
 class _Dims:

@@ -17,7 +17,7 @@ from typing import Any
 from staticgrad.errors import ShapeError
 from staticgrad.ir.graph import infer, located
 from staticgrad.ir.node import Node
-from staticgrad.ir.op import Elementwise, Leaf
+from staticgrad.ir.op import Control, Elementwise, Leaf
 from staticgrad.ir.size import Size, evaluate
 from staticgrad.ir.source import at
 from staticgrad.ir.types import TensorType
@@ -40,7 +40,7 @@ def require(nodes: Sequence[Node], values: Mapping[str, int]) -> None:
         types = tuple(_static(t.type, values) for t in node.inputs)
         attrs = {name: _bound(value, values) for name, value in node.attrs.items()}
         try:
-            results = infer(node.op, types, attrs)
+            results = infer(node.op, types, attrs, node.graphs)
         except ShapeError as error:
             rule, *advice = error.args or ("shapes that fit",)
             text = f"{(*advice, _LARGER)[0]}, {_given(node, values)}"
@@ -55,7 +55,9 @@ def _all(nodes: Sequence[Node]) -> Iterator[Node]:
     while left:
         for node in left.pop():
             left += [graph.nodes for graph in node.graphs]
-            if not isinstance(node.op.code, Leaf | Elementwise) and _dims(node):
+            if not isinstance(node.op.code, Control | Leaf | Elementwise) and _dims(
+                node
+            ):
                 yield node
 
 

@@ -3,7 +3,8 @@
 The commit rule: kernels before `commit` write temporaries and outputs only; from there
 on no kernel can fail, and parameters and states are written. A run stops (stop poll,
 failed check, non-finite loss) only at `commit`, so that everything stays at the last
-finished step.
+finished step. The body of a ControlKernel has no commit of its own: it writes carries
+when all that reads them has run, and fails with the kernel around it.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from typing import Any, Literal, TypeAlias
 
 import numpy.typing as npt
 
-from staticgrad.compiler.kernels import Kernel
+from staticgrad.compiler.kernels import Kernel, Operand, Site
 from staticgrad.ir.node import Stored
 from staticgrad.ir.size import Dim, Shape, product
 from staticgrad.ir.types import DType
 
 BufferKind: TypeAlias = Literal[
-    "input", "stored", "constant", "output", "temporary", "slots"
+    "input", "stored", "constant", "output", "temporary", "slots", "carry", "arena"
 ]
 
 
@@ -30,7 +31,9 @@ class Buffer:
     Kinds: "input" (given at the call; `position` in the inputs), "stored" (a parameter
     or state, in its own storage), "constant" (`value`), "output" (made at the call;
     `position` in the outputs), "temporary" (in the arena), "slots" (in the arena: one
-    slot of `shape` per chunk of the kernel that writes it).
+    slot of `shape` per chunk of the kernel that writes it), "carry" (in the body of a
+    loop: the input `position`, which is also written), "arena" (in the arena: all that
+    the bodies of a ControlKernel keep there, as large as the largest of them needs).
     """
 
     number: int
@@ -49,6 +52,49 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
+class Port:
+    """A buffer of a body, which is an operand of the kernel around it.
+
+    It is the operand's buffer, or a part of it as large as itself: at position p of a
+    loop the one that begins ``p * step`` elements after the start.
+    """
+
+    inner: int
+    operand: int
+    step: Dim = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ControlKernel:
+    """Schedules that run depending on data, or repeatedly.
+
+    `form` is as in Control (ir/op.py). ``ports[b]`` names the buffers of body b that
+    are operands; its temporaries lie in the operand `arena`. Before the first step the
+    operands `starts` are copied, each pair from the first to the second. The operand
+    `counter` (int64) is the index of a branch, the position of a loop, or the number of
+    steps of a repetition, whose condition writes the operand `going`.
+    """
+
+    name: str
+    form: Literal["branch", "loop", "repeat"]
+    operands: tuple[Operand, ...]
+    bodies: tuple[Schedule, ...]
+    ports: tuple[tuple[Port, ...], ...]
+    starts: tuple[tuple[int, int], ...]
+    arena: int
+    counter: int
+    sites: tuple[Site, ...]
+    fails: bool = False
+    going: int = -1
+    length: Dim = 0
+    reverse: bool = False
+    limit: int = -1
+
+
+Step: TypeAlias = Kernel | ControlKernel
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """Kernels in order. `buffers[b].number == b`.
 
@@ -58,7 +104,7 @@ class Schedule:
     """
 
     buffers: tuple[Buffer, ...]
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[Step, ...]
     commit: int
     outputs: tuple[int, ...]
     finite: tuple[int, ...] = ()

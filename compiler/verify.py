@@ -10,12 +10,13 @@ kernels with the live buffers sorted by offset, so it takes n log n.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
-from staticgrad.compiler.kernels import FinishKernel, Kernel, LoopKernel
+from staticgrad.compiler.kernels import FinishKernel, LoopKernel
 from staticgrad.compiler.plan import Plan
-from staticgrad.compiler.schedule import Buffer, Schedule
+from staticgrad.compiler.ports import check_control
+from staticgrad.compiler.schedule import Buffer, ControlKernel, Schedule, Step
 from staticgrad.compiler.wellformed import check_kernel
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.graph import Graph
@@ -23,7 +24,7 @@ from staticgrad.ir.node import Stored
 from staticgrad.ir.size import Dim, evaluate, symbols
 from staticgrad.ir.types import is_float
 
-ARENA_KINDS = ("temporary", "slots")
+ARENA_KINDS = ("temporary", "slots", "arena")
 # Unknown sizes are tried with values that are large and far apart.
 TRIAL_SIZE = 1_000_003
 TRIAL_STEP = 10_007
@@ -42,12 +43,23 @@ def verify_schedule(schedule: Schedule, graph: Graph | None = None) -> None:
     values = _trial_values(schedule)
     for position, kernel in enumerate(schedule.kernels):
         try:
-            check_kernel(kernel, schedule.buffers, values)
+            if isinstance(kernel, ControlKernel):
+                check_control(kernel, schedule.buffers, values)
+            else:
+                check_kernel(kernel, schedule.buffers, values)
         except CompilerBug as error:
             _fail(f"schedule, position {position}: {error}")
     _Order(schedule).run()
+    for body in _bodies(schedule):
+        verify_schedule(body)
     if graph is not None:
         _check_graph(schedule, graph)
+
+
+def _bodies(schedule: Schedule) -> Iterator[Schedule]:
+    for kernel in schedule.kernels:
+        if isinstance(kernel, ControlKernel):
+            yield from kernel.bodies
 
 
 def _trial_values(schedule: Schedule) -> dict[str, int]:
@@ -55,6 +67,8 @@ def _trial_values(schedule: Schedule) -> dict[str, int]:
     for kernel in schedule.kernels:
         if isinstance(kernel, LoopKernel):
             dims.extend(kernel.axes)
+        elif isinstance(kernel, ControlKernel):
+            dims.append(kernel.length)
         elif not isinstance(kernel, FinishKernel):
             dims.extend((kernel.m, kernel.n, kernel.k, kernel.batch))
     names = sorted(symbols(tuple(set(dims))))
@@ -131,7 +145,7 @@ class _Order:
             if kind in ("temporary", "output") and number not in self.written:
                 _fail(f"schedule: buffer {number} is checked at commit, written later")
 
-    def _check_kernel(self, position: int, kernel: Kernel) -> None:
+    def _check_kernel(self, position: int, kernel: Step) -> None:
         where = f"schedule, position {position}: kernel {kernel.name}"
         if kernel.fails and position >= self.schedule.commit:
             _fail(f"{where} can fail after the commit at {self.schedule.commit}")
@@ -153,8 +167,9 @@ class _Order:
         made = buffer.kind in ("temporary", "output", "slots")
         if made and buffer.number not in self.written:
             _fail(f"{where} reads buffer {buffer.number} before it is written")
-        if buffer.kind == "stored" and buffer.number in self.written:
-            _fail(f"{where} reads stored buffer {buffer.number}, already overwritten")
+        if buffer.kind in ("stored", "carry") and buffer.number in self.written:
+            what = f"{buffer.kind} buffer {buffer.number}"
+            _fail(f"{where} reads {what}, already overwritten")
 
     def _check_write(
         self, where: str, position: int, buffer: Buffer, per_chunk: bool
@@ -168,8 +183,8 @@ class _Order:
             )
         if per_chunk != (buffer.kind == "slots"):
             _fail(f"{where}: slots and buffer {buffer.number} do not go together")
-        if buffer.kind == "slots" and buffer.number in self.written:
-            _fail(f"{where} writes slots {buffer.number} a second time")
+        if buffer.kind in ("slots", "carry") and buffer.number in self.written:
+            _fail(f"{where} writes {buffer.kind} {buffer.number} a second time")
 
     def _check_finish(self, where: str, position: int, kernel: FinishKernel) -> None:
         slots, out = (operand.buffer for operand in kernel.operands)
@@ -252,6 +267,7 @@ def verify_plan(plan: Plan) -> None:
     """Raise CompilerBug if live buffers overlap or anything else in `plan` is off."""
     schedule = plan.schedule
     _check_lengths(plan)
+    _check_bodies(plan)
     _check_chunks(plan)
     chunks = [count for count, _ in plan.chunks]
     gone = _replaced(schedule, chunks)
@@ -261,6 +277,22 @@ def verify_plan(plan: Plan) -> None:
         _check_place(plan, buffer.number, lives.get(buffer.number))
     _check_overlap(plan)
     _check_totals(plan)
+
+
+def _check_bodies(plan: Plan) -> None:
+    """The plans of bodies are right, and made for the same sizes."""
+    for position, kernel in enumerate(plan.schedule.kernels):
+        bodies = kernel.bodies if isinstance(kernel, ControlKernel) else ()
+        found = plan.bodies[position] if plan.bodies else ()
+        same = all(a.schedule is b for a, b in zip(found, bodies, strict=False))
+        if len(found) != len(bodies) or not same:
+            _fail(f"plan: kernel {position} ({kernel.name}) lacks plans of its bodies")
+        for inner in found:
+            if inner.values != plan.values:
+                _fail(
+                    f"plan: kernel {position} ({kernel.name}) has bodies of other sizes"
+                )
+            verify_plan(inner)
 
 
 def _check_lengths(plan: Plan) -> None:
@@ -308,7 +340,12 @@ def _replaced(schedule: Schedule, chunks: Sequence[int]) -> dict[int, int]:
 def _check_bytes(plan: Plan, gone: dict[int, int]) -> None:
     values = dict(plan.values)
     slots: dict[int, int] = {}
-    for kernel, (chunks, _) in zip(plan.schedule.kernels, plan.chunks, strict=True):
+    arenas: dict[int, int] = {}
+    for position, kernel in enumerate(plan.schedule.kernels):
+        chunks, _ = plan.chunks[position]
+        if isinstance(kernel, ControlKernel):
+            needs = (body.arena_bytes for body in plan.bodies[position])
+            arenas[kernel.operands[kernel.arena].buffer] = max(needs, default=0)
         for operand in kernel.operands:
             if operand.per_chunk:
                 slots[operand.buffer] = chunks * evaluate(operand.slot, values)
@@ -316,6 +353,8 @@ def _check_bytes(plan: Plan, gone: dict[int, int]) -> None:
         elements = evaluate(buffer.elements, values)
         if buffer.kind == "slots":
             elements = 0 if buffer.number in gone else slots.get(buffer.number, 0)
+        if buffer.kind == "arena":
+            elements = arenas.get(buffer.number, 0)
         if plan.bytes[buffer.number] != elements * buffer.dtype.itemsize:
             _fail(
                 f"plan: buffer {buffer.number} of {plan.bytes[buffer.number]} bytes, "

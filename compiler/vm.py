@@ -49,10 +49,13 @@ WORDS = 16
 ROW_BYTES = 8 * WORDS
 
 (END, CALL, COMMIT, RUN, FILL, COPY, SHUFFLE, GATHER, RECORD, MEAN, ADD, SET, JUMP,
- JUMP_IF_LESS, POLL, LINK) = range(16)  # fmt: skip
+ JUMP_IF_LESS, POLL, LINK, ENTER, AGAIN, UNLESS, LIMIT) = range(20)  # fmt: skip
 
 FINISHED, STOPPED = 0, -1
-NON_FINITE = 2
+NON_FINITE, LOOP_LIMIT = 2, 3
+
+TARGET_WORD, STATUS_WORD = 5, 8
+"""Words of control flow: where to go on, and the address of the status."""
 
 STATUS_WORDS = 8
 (STATUS_LOCK, STATUS_CODE, STATUS_SITE, STATUS_POSITION, STATUS_VALUE,
@@ -162,6 +165,85 @@ def _stopping(op: int, pc: int, stop: int) -> int:
 
 
 @njit(nogil=True)
+def _move(pc: int, steps: int) -> None:
+    """Move the windows of a loop by so many steps."""
+    moves = load_int64(pc, 3)
+    for number in range(load_int64(pc, 4)):
+        word = load_int64(moves, 2 * number)
+        distance = load_int64(moves, 2 * number + 1)
+        store_int64(word, 0, load_int64(word, 0) + steps * distance)
+
+
+@njit(nogil=True)
+def _is_over(pc: int, stop: int, position: int) -> bool:
+    """Whether a loop ends at `position`: the last one, a failure, or a stop."""
+    if position == load_int64(pc, 7):
+        return True
+    if load_int64(load_int64(pc, STATUS_WORD), STATUS_CODE) != FINISHED:
+        return True
+    return load_int64(pc, 9) != 0 and atomic_load(stop) != 0
+
+
+@njit(nogil=True)
+def _again(pc: int, stop: int) -> int:
+    """One step further; the windows go back where they were when the loop is over."""
+    counter = load_int64(pc, 1)
+    position = load_int64(counter, 0)
+    if _is_over(pc, stop, position):
+        _move(pc, -position)
+        return pc + ROW_BYTES
+    step = load_int64(pc, 6)
+    store_int64(counter, 0, position + step)
+    _move(pc, step)
+    return load_int64(pc, TARGET_WORD)
+
+
+@njit(nogil=True)
+def _enter(pc: int) -> int:
+    first = load_int64(pc, 2)
+    store_int64(load_int64(pc, 1), 0, first)
+    if load_int64(pc, 10) != 0:
+        return load_int64(pc, TARGET_WORD)
+    _move(pc, first)
+    return pc + ROW_BYTES
+
+
+@njit(nogil=True)
+def _unless(pc: int) -> int:
+    address = load_int64(pc, 1)
+    found = load_int64(address, 0) if load_int64(pc, 3) == 8 else load_int8(address, 0)
+    if found != load_int64(pc, 2):
+        return load_int64(pc, TARGET_WORD)
+    return pc + ROW_BYTES
+
+
+@njit(nogil=True)
+def _limit(pc: int) -> int:
+    """Report a loop that goes on after its last step."""
+    limit = load_int64(pc, 2)
+    if load_int64(load_int64(pc, 1), 0) < limit:
+        return pc + ROW_BYTES
+    status = load_int64(pc, STATUS_WORD)
+    if load_int64(status, STATUS_CODE) == FINISHED:
+        store_int64(status, STATUS_CODE, LOOP_LIMIT)
+        store_int64(status, STATUS_SITE, load_int64(pc, 3))
+        store_int64(status, STATUS_VALUE, limit)
+    return load_int64(pc, TARGET_WORD)
+
+
+@njit(nogil=True)
+def _flow(op: int, pc: int, stop: int) -> int:
+    """The row after one of control flow."""
+    if op == AGAIN:
+        return _again(pc, stop)
+    if op == ENTER:
+        return _enter(pc)
+    if op == UNLESS:
+        return _unless(pc)
+    return _limit(pc)
+
+
+@njit(nogil=True)
 def _record(pc: int) -> None:
     """Add scalar * weight to the accumulator."""
     weight = np.float64(load_int64(load_int64(pc, 4), 0))
@@ -224,6 +306,8 @@ def _build(stamp: str, cache: bool) -> Callable[[int, int], int]:
             if op == CALL:
                 _call(pc)
                 pc += ROW_BYTES
+            elif op >= ENTER:
+                pc = _flow(op, pc, stop)
             elif op == END:
                 if depth == 0:
                     return FINISHED

@@ -16,6 +16,7 @@ from staticgrad import errors, metrics, nn, ops, optim, testing
 from staticgrad.calls import pure_callback
 from staticgrad.compiler.threads import get_num_threads, set_num_threads
 from staticgrad.compressed import SparseMatrix, sparse_hessian, sparse_jacobian
+from staticgrad.control import cond, fori_loop, scan, switch, while_loop
 from staticgrad.custom import custom_op
 from staticgrad.differentiate import grad, jvp, substitute, value_and_grad, vjp
 from staticgrad.errors import (
@@ -45,10 +46,11 @@ __all__ = [
     "CompilerBug", "Constant", "DTypeError", "FactorisationError", "Graph",
     "GraphError", "IndexOutOfRange", "Input", "LoopLimitError", "MemoryBudgetError",
     "NonFiniteError", "Parameter", "ShapeError", "Size", "SparseMatrix", "State",
-    "Tensor", "Trainer", "compile", "custom_op", "errors", "get_num_threads", "grad",
-    "hessian", "hvp", "jacobian", "jvp", "metrics", "nn", "optim", "pure_callback",
-    "render", "scope", "set_num_threads", "sparse_hessian", "sparse_jacobian",
-    "substitute", "testing",
-    "value_and_grad", "vjp", "vmap",
+    "Tensor", "Trainer", "compile", "cond", "custom_op", "errors", "fori_loop",
+    "get_num_threads", "grad", "hessian", "hvp", "jacobian", "jvp", "metrics", "nn",
+    "optim", "pure_callback",
+    "render", "scan", "scope", "set_num_threads", "sparse_hessian",
+    "sparse_jacobian", "substitute", "switch", "testing", "value_and_grad", "vjp",
+    "vmap", "while_loop",
 ]  # fmt: skip
 __all__ += ops.__all__

@@ -12,24 +12,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from staticgrad.control_cotangents import control_cotangents
 from staticgrad.errors import CompilerBug
+from staticgrad.inside import Inside, active_tensors
 from staticgrad.ir.graph import deriving
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Elementwise
 from staticgrad.ir.size import Shape
 from staticgrad.ir.source import at
-from staticgrad.ir.types import is_float
 from staticgrad.ops.leaves import frozen
 from staticgrad.ops.named import named
 from staticgrad.ops.shape import broadcasted, reshaped
 
 
 def pulled_back(
-    nodes: Sequence[Node], seeds: Mapping[Tensor, Tensor], wanted: set[Tensor]
+    nodes: Sequence[Node],
+    seeds: Mapping[Tensor, Tensor],
+    wanted: set[Tensor],
+    inside: Inside,
 ) -> dict[Tensor, Tensor]:
     """The cotangents of those of `wanted` that the keys of `seeds` depend on.
 
-    `seeds` holds the cotangents of the results, which `nodes` compute.
+    `seeds` holds the cotangents of the results, which `nodes` compute; `inside` tells
+    how the bodies of control flow are differentiated.
     """
     active = active_tensors(nodes, wanted)
     pending = {y: [seed] for y, seed in seeds.items()}
@@ -43,20 +48,9 @@ def pulled_back(
             for tensor, g in zip(node.outputs, totals, strict=True):
                 if g is not None and tensor in wanted:
                     found[tensor] = g
-            for x, g in _cotangents(node, totals, active):
+            for x, g in _cotangents(node, totals, active, inside):
                 pending.setdefault(x, []).append(g)
     return found
-
-
-def active_tensors(nodes: Sequence[Node], wanted: set[Tensor]) -> set[Tensor]:
-    """The tensors whose derivative with respect to one of `wanted` may not be zero."""
-    active: set[Tensor] = set()
-    for node in nodes:
-        passes = node.op.vjp is not None and any(t in active for t in node.inputs)
-        for tensor in node.outputs:
-            if tensor in wanted or (passes and is_float(tensor.dtype)):
-                active.add(tensor)
-    return active
 
 
 def total(parts: Sequence[Tensor]) -> Tensor | None:
@@ -85,12 +79,15 @@ def vjp_of(node: Node, totals: Sequence[Tensor | None]) -> Sequence[Tensor | Non
 
 
 def _cotangents(
-    node: Node, totals: Sequence[Tensor | None], active: set[Tensor]
+    node: Node, totals: Sequence[Tensor | None], active: set[Tensor], inside: Inside
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """The cotangents of the node's active inputs, each of its input's type."""
     if node.op.vjp is None or not any(t in active for t in node.inputs):
         return
-    results = vjp_of(node, totals)
+    if node.graphs:
+        results = control_cotangents(node, totals, active, inside)
+    else:
+        results = vjp_of(node, totals)
     for x, result in zip(node.inputs, results, strict=True):
         if result is not None and x in active:
             yield x, _fitted(node, x, result)

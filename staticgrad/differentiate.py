@@ -12,12 +12,14 @@ gradient; to differentiate that with respect to them, pass ``simplify=False``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from staticgrad.cotangents import active_tensors, pulled_back, zeros
+from staticgrad.cotangents import pulled_back, zeros
 from staticgrad.errors import DTypeError, GraphError, ShapeError
+from staticgrad.inside import Inside, active_tensors
 from staticgrad.ir.graph import deriving, topological
 from staticgrad.ir.node import Input, Node, Stored, Tensor
 from staticgrad.ir.op import Mode
@@ -357,10 +359,19 @@ def _one_mode(
     """The gradients where by_mode is its input number `side`."""
     ready = prepared(nodes, ys, wrt, side, simplify)
     wanted = set(ready.wanted.values())
-    found = pulled_back(ready.nodes, _summed(ready.ends, seeds), wanted)
+    summed = _summed(ready.ends, seeds)
+    found = pulled_back(ready.nodes, summed, wanted, _inside(simplify))
     used = [x for x in ready.wanted if ready.wanted[x] in found]
     results = ready.restored([found[ready.wanted[x]] for x in used])
     return dict(zip(used, results, strict=True))
+
+
+def _inside(simplify: bool) -> Inside:
+    """How bodies of control flow are differentiated: as what is around them."""
+    return Inside(
+        pull=partial(gradients, simplify=simplify),
+        push=partial(tangents_of, simplify=simplify),
+    )
 
 
 def _summed(tensors: Sequence[Tensor], seeds: Sequence[Tensor]) -> Gradients:
@@ -383,7 +394,7 @@ def tangents_of(
     ready = prepared(nodes, ys, wrt, None, simplify)
     used = [k for k, x in enumerate(wrt) if x in ready.wanted]
     given = _summed([ready.wanted[wrt[k]] for k in used], [seeds[k] for k in used])
-    found = pushed_forward(ready.nodes, given)
+    found = pushed_forward(ready.nodes, given, _inside(simplify))
     some = [k for k, end in enumerate(ready.ends) if end in found]
     results = ready.restored([found[ready.ends[k]] for k in some])
     tangents = dict(zip(some, results, strict=True))

@@ -1,5 +1,7 @@
 """The forward part, brought into stable forms before it is differentiated.
 
+Bodies of control flow are left as they are: their derivatives prepare them.
+
 The rewriting is made on a copy whose tensors are put back into what differentiation
 gives: the derivative refers to the tensors of the user, so that it can be
 differentiated again with respect to any of them.
@@ -61,10 +63,12 @@ def prepared(
     simplify: bool = True,
 ) -> Prepared:
     """The forward part `nodes` of `ys`, rewritten; by_mode as its input `side`."""
-    if not rewritten(nodes, _forward_rule(side, simplify)):
+    if not rewritten(nodes, _forward_rule(side, simplify), nested=False):
         made = {t for node in nodes for t in node.outputs}
         return Prepared(nodes, tuple(ys), {x: x for x in wrt if x in made}, {})
-    new = rewritten(nodes, _forward_rule(side, simplify), finish=_kept(set(wrt)))
+    new = rewritten(
+        nodes, _forward_rule(side, simplify), finish=_kept(set(wrt)), nested=False
+    )
     ends = tuple(new.get(y, y) for y in ys)
     wanted = {x: new[x] for x in wrt if x in new}  # all that ys use: KEEP is new
     back = {now: old for old, now in new.items()}
@@ -76,7 +80,7 @@ def substituted(
 ) -> list[Tensor]:
     """`outputs`, computed with other tensors in the place of the keys of `replaced`."""
     nodes = topological(outputs, replaced)
-    new = rewritten(nodes, lambda node, inputs: None, replaced)
+    new = rewritten(nodes, lambda node, inputs: None, replaced, nested=False)
     return [new.get(t, t) for t in outputs]
 
 

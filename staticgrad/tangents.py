@@ -22,8 +22,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from staticgrad.control_tangents import control_tangents
 from staticgrad.cotangents import filled, pulled_back, total, vjp_of, zeros
 from staticgrad.errors import CompilerBug
+from staticgrad.inside import Inside
 from staticgrad.ir.graph import apply, apply_multi, deriving, topological
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import (
@@ -46,18 +48,19 @@ Tangents: TypeAlias = Sequence[Tensor | None]
 
 
 def pushed_forward(
-    nodes: Sequence[Node], seeds: Mapping[Tensor, Tensor]
+    nodes: Sequence[Node], seeds: Mapping[Tensor, Tensor], inside: Inside
 ) -> dict[Tensor, Tensor]:
     """The tangents of all that depends on the keys of `seeds`, which are included.
 
     `seeds` holds tangents of tensors that `nodes` compute. What is computed from others
-    of them gets the sum of its seed and of what follows from theirs.
+    of them gets the sum of its seed and of what follows from theirs. `inside` tells how
+    the bodies of control flow are differentiated.
     """
     found: dict[Tensor, Tensor] = {}
     with deriving() as derive_from:
         for node in nodes:
             derive_from(node)
-            tangents = _outputs(node, [found.get(t) for t in node.inputs])
+            tangents = _outputs(node, [found.get(t) for t in node.inputs], inside)
             for tensor, tangent in zip(node.outputs, tangents, strict=True):
                 parts = (seeds.get(tensor), tangent)
                 summed = total([part for part in parts if part is not None])
@@ -66,14 +69,14 @@ def pushed_forward(
     return found
 
 
-def _outputs(node: Node, tangents: Tangents) -> Tangents:
+def _outputs(node: Node, tangents: Tangents, inside: Inside) -> Tangents:
     """The tangent of each output of `node`; None where it is zero."""
     nothing = [None] * len(node.outputs)
     if node.op.vjp is None or all(t is None for t in tangents):
         return nothing
     if not any(is_float(t.dtype) for t in node.outputs):
         return nothing
-    results = _by_rule(node, tangents)
+    results = _by_rule(node, tangents, inside)
     return [_checked(node, *pair) for pair in zip(node.outputs, results, strict=True)]
 
 
@@ -90,7 +93,9 @@ def _checked(node: Node, y: Tensor, tangent: Tensor | None) -> Tensor | None:
     return tangent
 
 
-def _by_rule(node: Node, tangents: Tangents) -> Tangents:
+def _by_rule(node: Node, tangents: Tangents, inside: Inside) -> Tangents:
+    if node.graphs:
+        return control_tangents(node, tangents, inside)
     rule, code = node.op.jvp, node.op.code
     if rule == "linear" or (rule is None and _is_linear(node)):
         return _linear(node, tangents)
@@ -99,12 +104,12 @@ def _by_rule(node: Node, tangents: Tangents) -> Tangents:
     if callable(rule):
         return _own_rule(node, tangents)
     if rule == "transposed":
-        return _transposed(node, tangents)
+        return _transposed(node, tangents, inside)
     if isinstance(code, Elementwise) and len(node.outputs) == 1:
         return (_diagonal(node, tangents),)
     if isinstance(code, Reduce):
         return (_reduced(node, tangents),)
-    return _transposed(node, tangents)
+    return _transposed(node, tangents, inside)
 
 
 def _is_linear(node: Node) -> bool:
@@ -166,7 +171,7 @@ def _reduced(node: Node, tangents: Tangents) -> Tensor | None:
     return named("reduce_sum", product, axes=node.attrs["axes"])
 
 
-def _transposed(node: Node, tangents: Tangents) -> Tangents:
+def _transposed(node: Node, tangents: Tangents, inside: Inside) -> Tangents:
     """The vjp of ``g -> vjp(g)`` at the tangents."""
     dummies = [
         apply(KEEP, zeros(y)) if is_float(y.dtype) else None for y in node.outputs
@@ -182,5 +187,6 @@ def _transposed(node: Node, tangents: Tangents) -> Tangents:
         known = seeds.get(result)
         seeds[result] = tangent if known is None else named("add", known, tangent)
     wanted = {dummy for dummy in dummies if dummy is not None}
-    found = pulled_back(topological(seeds, set(node.inputs)), seeds, wanted)
+    nodes = topological(seeds, set(node.inputs))
+    found = pulled_back(nodes, seeds, wanted, inside)
     return [None if dummy is None else found.get(dummy) for dummy in dummies]

@@ -127,7 +127,7 @@ class CpuTarget:
 
     def _planned(self, sizes: Mapping[str, int]) -> Pool:
         self._require(sizes)
-        schedule = self.code.schedule
+        schedule = self.code.root
         plan = memory.plan(schedule, sizes)
         self._verify(plan)
         self.planned.append(plan)

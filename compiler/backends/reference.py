@@ -7,14 +7,15 @@ computed. Each result is compared with what the type rules promised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from staticgrad.compiler.failures import noted, user_error
-from staticgrad.errors import CompilerBug, IndexOutOfRange, ShapeError
+from staticgrad.errors import CompilerBug, IndexOutOfRange, LoopLimitError, ShapeError
 from staticgrad.ir.compute import compute as compute_node
 from staticgrad.ir.foreign import ForeignError
 from staticgrad.ir.graph import Graph
@@ -44,10 +45,19 @@ def run(
     return outputs, [(leaf, computed[t].copy()) for leaf, t in graph.updates]
 
 
-def compute(graph: Graph, mode: ModeName, given: Mapping[Tensor, Array]) -> Values:
-    """The value of every tensor that the roots need; `given` holds the inputs'."""
+def compute(
+    graph: Graph,
+    mode: ModeName,
+    given: Mapping[Tensor, Array],
+    sizes: Mapping[str, int] | None = None,
+) -> Values:
+    """The value of every tensor that the roots need; `given` holds the inputs'.
+
+    `sizes` are the symbols' values, which otherwise follow from the inputs.
+    """
     values: Values = dict(given)
-    sizes = bind_sizes(graph.inputs, [values[leaf] for leaf in graph.inputs])
+    if sizes is None:
+        sizes = bind_sizes(graph.inputs, [values[leaf] for leaf in graph.inputs])
     with np.errstate(all="ignore"):
         for node in needed(graph.roots, mode):
             if any(t not in values for t in node.outputs):
@@ -126,11 +136,15 @@ def _apply(
     if isinstance(node.op.code, IndexCheck):
         return (check_index(node, arrays[0], attrs["extent"], attrs["wrap"]),)
     if node.graphs:
-        attrs["graphs"] = tuple(_function(inner, mode) for inner in node.graphs)
+        attrs["graphs"] = tuple(_Body(inner, mode, sizes) for inner in node.graphs)
     try:
         return compute_node(node.op, arrays, attrs, node.types)
     except ForeignError as error:
         raise _of_user(node, error) from error.error
+    except LoopLimitError as error:
+        if len(error.args) == 1:  # of a loop inside, which has its line
+            raise
+        raise LoopLimitError(f"{error.args[0]}{at(node.source)}") from None
 
 
 def _of_user(node: Node, raised: ForeignError) -> BaseException:
@@ -143,14 +157,29 @@ def _of_user(node: Node, raised: ForeignError) -> BaseException:
     )
 
 
-def _function(graph: Graph, mode: ModeName) -> Callable[..., list[Array]]:
-    """A nested graph as a Python function of its inputs, in order."""
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A nested graph as a function of its inputs, in order.
 
-    def body(*arrays: Array) -> list[Array]:
-        values = compute(graph, mode, dict(zip(graph.inputs, arrays, strict=True)))
-        return [values[t] for t in graph.outputs]
+    `results` are shape and dtype of what it gives.
+    """
 
-    return body
+    graph: Graph
+    mode: ModeName
+    sizes: Mapping[str, int]
+
+    def __call__(self, *arrays: Array) -> list[Array]:
+        given: Values = dict(zip(self.graph.inputs, arrays, strict=True))
+        values = compute(self.graph, self.mode, given, self.sizes)
+        return [values[t] for t in self.graph.outputs]
+
+    @property
+    def results(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Shape and dtype of each result."""
+        return [
+            (tuple(evaluate(dim, self.sizes) for dim in t.shape), t.dtype)
+            for t in self.graph.outputs
+        ]
 
 
 def _bound(value: Any, sizes: Mapping[str, int]) -> Any:

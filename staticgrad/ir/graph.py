@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from staticgrad.errors import DTypeError, GraphError, ShapeError
 from staticgrad.ir.node import Input, Node, Parameter, State, Stored, Tensor
-from staticgrad.ir.op import Extent, Op
+from staticgrad.ir.op import VARIABLE, Extent, Op
 from staticgrad.ir.source import DERIVED, Origin, Source, at, here
 from staticgrad.ir.types import FLOAT32, DType, TensorType, as_dtype
 
@@ -205,13 +205,19 @@ def deriving() -> Iterator[Callable[[Node], None]]:
 
 
 def infer(
-    op: Op, types: Sequence[TensorType], attrs: Mapping[str, Any]
+    op: Op,
+    types: Sequence[TensorType],
+    attrs: Mapping[str, Any],
+    graphs: tuple[Graph, ...] = (),
 ) -> tuple[TensorType, ...]:
     """The types of the results; ShapeError or DTypeError as the op's rules say."""
+    if op.outputs == VARIABLE:
+        attrs = {**attrs, "graphs": graphs}
     shapes, dtypes = op.shape(*types, **attrs), op.dtype(*types, **attrs)
     if op.outputs == 1:
         shapes, dtypes = (shapes,), (dtypes,)
     weak = all(t.weak for t in types) if types else isinstance(op.code, Extent)
+    weak = weak and op.outputs != VARIABLE
     return tuple(
         TensorType(tuple(shape), dtype, weak)
         for shape, dtype in zip(shapes, dtypes, strict=True)
@@ -232,7 +238,7 @@ def apply_multi(
     source = here()
     types = tuple(t.type for t in inputs)
     try:
-        result = infer(op, types, attrs)
+        result = infer(op, types, attrs, graphs)
         _require_sizes(result)
     except (ShapeError, DTypeError) as error:
         raise located(error, op.name, types, source) from None
@@ -321,19 +327,20 @@ def rewritten(
     rule: Rule,
     replaced: Mapping[Tensor, Tensor] | None = None,
     finish: Callable[[Tensor, Tensor], Tensor] = lambda old, now: now,
+    nested: bool = True,
 ) -> dict[Tensor, Tensor]:
     """What takes the place of outputs of `nodes`; those that stay are left out.
 
     The nodes are in topological order. Those whose outputs are all keys of `replaced`
     are not looked at. ``finish(old, now)`` has the last word on what takes the place of
-    `old`.
+    `old`. Without `nested`, nested graphs stay as they are.
     """
     new: dict[Tensor, Tensor] = dict(replaced or {})
     with deriving() as derive_from:
         for node in nodes:
             if new and all(t in new for t in node.outputs):
                 continue
-            kept = _renewed(node, new, rule)
+            kept = _renewed(node, new, rule if nested else None)
             derive_from(kept)
             outputs = rule(kept, kept.inputs)
             if outputs is None:
@@ -345,10 +352,10 @@ def rewritten(
     return new
 
 
-def _renewed(node: Node, new: Mapping[Tensor, Tensor], rule: Rule) -> Node:
+def _renewed(node: Node, new: Mapping[Tensor, Tensor], rule: Rule | None) -> Node:
     """`node` on rewritten inputs and graphs; itself where they are its own."""
     graphs = node.graphs
-    if graphs:
+    if graphs and rule is not None:
         graphs = tuple(rewrite(inner, rule) for inner in graphs)
     same = all(a is b for a, b in zip(graphs, node.graphs, strict=True))
     if same and not any(t in new for t in node.inputs):
@@ -364,7 +371,9 @@ def rebuilt(
     """The same operation on other inputs: types inferred anew, scope and line kept."""
     types = node.types
     if any(a.type != b.type for a, b in zip(inputs, node.inputs, strict=True)):
-        types = infer(node.op, tuple(t.type for t in inputs), node.attrs)
+        types = infer(
+            node.op, tuple(t.type for t in inputs), node.attrs, graphs or node.graphs
+        )
     return Node(
         node.op,
         inputs,

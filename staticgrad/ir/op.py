@@ -245,7 +245,22 @@ class Mode:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Runs the node's nested graphs."""
+    """Runs the node's nested graphs, whose captures are explicit inputs of the node.
+
+    "branch": input 0, an int64 scalar, says which graph runs on the other inputs.
+
+    "loop": the one graph runs ``attrs["length"]`` times. Its inputs are the position
+    (int64), ``attrs["carries"]`` carries, a slice of each of ``attrs["sequences"]``
+    sequences, and captures; its outputs the new carries and what is stacked. The node's
+    inputs are the same without the position; with ``attrs["reverse"]`` positions run
+    from the last to the first.
+
+    "repeat": while the first graph is true of the carries and captures, the second
+    gives the new carries, at most ``attrs["limit"]`` times (-1: unbounded). The node's
+    outputs are the last carries and the number of times (int64).
+    """
+
+    form: Literal["branch", "loop", "repeat"] = "branch"
 
 
 Code: TypeAlias = (
@@ -292,6 +307,13 @@ class Bad:
     attrs: dict[str, Any]
     error: type[Exception]
     match: str
+
+
+VARIABLE = 0
+"""The number of outputs of an op whose nested graphs decide it.
+
+Its shape and dtype rules are given ``graphs`` as well.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ DType = np.dtype[Any]
 BOOL = np.dtype(np.bool_)
 INT32 = np.dtype(np.int32)
 INT64 = np.dtype(np.int64)
+UINT8 = np.dtype(np.uint8)
 UINT32 = np.dtype(np.uint32)
 FLOAT16 = np.dtype(np.float16)
 BFLOAT16: DType = np.dtype(ml_dtypes.bfloat16)

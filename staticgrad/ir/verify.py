@@ -6,6 +6,7 @@
 * updates are of stored leaves, one per leaf, and keep shape and dtype;
 * the index of a Gather or Scatter is an IndexCheck of the same extent, seen through
   views only: nothing can be read or written out of bounds;
+* nested graphs update nothing, and reach no stored leaf but through their inputs;
 * every symbol of a shape is bound by an input's shape.
 
 Nested graphs are checked too. A violation is a CompilerBug that names the node.
@@ -19,7 +20,7 @@ from itertools import chain
 from staticgrad.errors import CompilerBug, DTypeError, ShapeError
 from staticgrad.ir.graph import Graph, infer, topological
 from staticgrad.ir.node import Constant, Input, Node, Parameter, State, Stored, Tensor
-from staticgrad.ir.op import Gather, IndexCheck, Leaf, Scatter, View
+from staticgrad.ir.op import VARIABLE, Gather, IndexCheck, Leaf, Scatter, View
 from staticgrad.ir.size import Dim, Size, symbols
 from staticgrad.ir.source import at
 
@@ -53,6 +54,7 @@ def verify_graph(
             _check_node(node, bound)
             known.add(node)
         for inner in node.graphs:
+            _check_nested(node, inner)
             verify_graph(inner, known, bound)
     _check_updates(graph)
 
@@ -65,6 +67,15 @@ def _check_inputs(graph: Graph) -> frozenset[str]:
     if len(set(names)) != len(names):
         raise CompilerBug(f"graph inputs require distinct names, got {names}")
     return frozenset().union(*(symbols(tensor.shape) for tensor in graph.inputs))
+
+
+def _check_nested(node: Node, graph: Graph) -> None:
+    """A nested graph has nothing of its own: no stored leaves, no updates."""
+    if graph.updates:
+        raise CompilerBug(f"nested graphs require no updates, got one in {node}")
+    for inner in graph.nodes:
+        if any(isinstance(t, Stored) for t in inner.outputs):
+            raise CompilerBug(f"nested graphs require captures as inputs, got {inner}")
 
 
 def _check_order(nodes: Sequence[Node]) -> None:
@@ -113,7 +124,9 @@ def node_symbols(node: Node) -> set[str]:
 
 
 def _check_outputs(node: Node) -> None:
-    right = len(node.outputs) == len(node.types) == node.op.outputs
+    right = len(node.outputs) == len(node.types)
+    fixed = node.op.outputs != VARIABLE
+    right = right and not (fixed and len(node.types) != node.op.outputs)
     if not right or any(t.node is not node for t in node.outputs):
         raise CompilerBug(f"a node requires one type per own output, got {node}")
     for index, tensor in enumerate(node.outputs):
@@ -148,7 +161,9 @@ def _check_leaf(node: Node) -> None:
 
 def _check_types(node: Node) -> None:
     try:
-        types = infer(node.op, tuple(t.type for t in node.inputs), node.attrs)
+        types = infer(
+            node.op, tuple(t.type for t in node.inputs), node.attrs, node.graphs
+        )
     except (ShapeError, DTypeError, IndexError, TypeError, ValueError) as error:
         raise CompilerBug(f"{node} breaks its own rule: {error}") from error
     for found, kept in zip(types, node.types, strict=True):

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from staticgrad.compiler.kernels import Kernel
-from staticgrad.compiler.schedule import Schedule
+from staticgrad.compiler.schedule import Schedule, Step
 
 TRAINING = {"forward": "#60a5fa", "backward": "#fb923c", "update": "#34d399"}
 MODULES = (
@@ -53,7 +52,7 @@ def buffer_roles(schedule: Schedule) -> Roles:
     return Roles(names, dict(zip(found, colors, strict=True)))
 
 
-def written(kernel: Kernel) -> list[int]:
+def written(kernel: Step) -> list[int]:
     """The buffers that a kernel writes."""
     return [op.buffer for op in kernel.operands if op.mode != "read"]
 
@@ -73,6 +72,6 @@ def _kernel_roles(schedule: Schedule) -> list[str]:
     return roles[::-1]
 
 
-def _module(kernel: Kernel) -> str:
+def _module(kernel: Step) -> str:
     scopes = [site.scope for site in kernel.sites if site.scope]
     return scopes[-1].partition(".")[0] if scopes else "(no module)"

@@ -1,0 +1,166 @@
+"""Functions of users as Graphs: the bodies of branches and loops.
+
+A function is called once on placeholders. What is made during the call belongs to the
+body, whether it depends on the placeholders or not, so a branch that only closes over
+tensors is still lazy; what was made before is captured, and becomes an input of the
+body. Constants and what views of them or sizes repeat are part of the body: they cost
+nothing there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.ir.graph import Graph, current_graph, rewritten
+from staticgrad.ir.node import Constant, Input, Node, Tensor
+from staticgrad.ir.op import Extent, Leaf, Position, View
+from staticgrad.ir.source import at, here
+from staticgrad.ir.types import TensorType
+from staticgrad.ops.leaves import INPUT, frozen
+from staticgrad.trees import TreeDef, flatten, flatten_as
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What a function gave, a tree and its structure.
+
+    `mark` is a node number: nodes of a higher one were made by the function.
+    """
+
+    mark: int
+    tree: Any
+    treedef: TreeDef
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Graphs with equal inputs, of which the last are those for `captures`."""
+
+    graphs: tuple[Graph, ...]
+    captures: tuple[Tensor, ...]
+
+
+def placeholder(kind: TensorType, name: str) -> Tensor:
+    """An input of a body."""
+    attrs = {"name": name, "shape": kind.shape, "dtype": kind.dtype}
+    return Node(INPUT, (), attrs, (kind,), source=here(), leaf=Input).outputs[0]
+
+
+def traced(name: str, fn: Callable[..., Any], args: Sequence[Any]) -> Traced:
+    """Call `fn`, on behalf of the public function `name`."""
+    if not callable(fn):
+        raise GraphError(
+            f"{name} requires functions, got {type(fn).__name__}; wrap a value in a "
+            f"lambda{at(here())}"
+        )
+    mark = frozen(np.zeros(())).node.number
+    with _inside(name):
+        tree = fn(*args)
+    return Traced(mark, tree, flatten(tree)[1])
+
+
+def matching(name: str, treedef: TreeDef, tree: Any) -> list[Any]:
+    """The leaves of `tree`, which has the structure `treedef`."""
+    try:
+        leaves = flatten_as(treedef, tree)
+    except GraphError as error:
+        raise GraphError(f"{name}: {error}{at(here())}") from None
+    for leaf, path in zip(leaves, treedef.paths, strict=True):
+        kind = flatten(leaf)[1].kind
+        if kind != "leaf":
+            raise GraphError(
+                f"{name}: trees require one structure, got a leaf and {kind} at "
+                f"{path or 'the root'}{at(here())}"
+            )
+    return leaves
+
+
+@contextmanager
+def _inside(name: str) -> Iterator[None]:
+    """What is made inside belongs to a body: the open Graph does not list it."""
+    graph = current_graph()
+    if graph is None:
+        yield
+        return
+    made, updates = len(graph.made), len(graph.updates)
+    yield
+    del graph.made[made:]
+    for leaf, new in graph.updates[updates:]:
+        if leaf is not graph.shared.get("stream"):
+            raise GraphError(
+                f"{name} requires a body without updates, got one of {leaf.name!r}; "
+                f"return the value and update outside{at(new.source)}"
+            )
+
+
+def close(
+    mark: int, given: Sequence[Tensor], results: Sequence[Sequence[Tensor]]
+) -> Closed:
+    """The graphs of `results`, each a function of `given` and of what they capture."""
+    found: dict[Tensor, Tensor] = {}
+    known = set(given)
+    nodes: list[Sequence[Node]] = []
+    for tensors in results:
+        nodes.append(_nodes_inside(tensors, mark, known, found))
+    inputs = (*given, *found.values())
+    graphs = tuple(
+        _graph(inputs, inside, found, tensors)
+        for inside, tensors in zip(nodes, results, strict=True)
+    )
+    return Closed(graphs, tuple(found))
+
+
+def _graph(
+    inputs: tuple[Tensor, ...],
+    inside: Sequence[Node],
+    captured: dict[Tensor, Tensor],
+    tensors: Sequence[Tensor],
+) -> Graph:
+    new = rewritten(inside, lambda node, _: None, captured, nested=False)
+    return Graph.closed(inputs, [new.get(t, t) for t in tensors])
+
+
+def _nodes_inside(
+    roots: Iterable[Tensor], mark: int, given: set[Tensor], found: dict[Tensor, Tensor]
+) -> list[Node]:
+    """The nodes of a body in order; a placeholder is `found` for what it captures."""
+    order: list[Node] = []
+    done: set[Node] = set()
+    stack = [(tensor, False) for tensor in reversed(list(roots))]
+    while stack:
+        tensor, expanded = stack.pop()
+        if expanded:
+            order.append(tensor.node)
+            continue
+        if tensor in given or tensor in found or tensor.node in done:
+            continue
+        if not _belongs(tensor, mark):
+            name = f"capture_{len(found)}"
+            found[tensor] = placeholder(tensor.type, name)
+            continue
+        done.add(tensor.node)
+        stack.append((tensor, True))
+        stack.extend((t, False) for t in reversed(tensor.inputs))
+    return order
+
+
+def _belongs(tensor: Tensor, mark: int) -> bool:
+    """Whether a body makes the tensor itself."""
+    if isinstance(tensor, Constant):
+        return True
+    if isinstance(tensor.op.code, Leaf):
+        return False
+    return tensor.node.number > mark or _is_free(tensor)
+
+
+def _is_free(tensor: Tensor) -> bool:
+    """Whether it repeats a constant, an index or a size."""
+    while isinstance(tensor.op.code, View) and len(tensor.inputs) == 1:
+        tensor = tensor.inputs[0]
+    return isinstance(tensor, Constant) or isinstance(tensor.op.code, Extent | Position)

@@ -1,0 +1,241 @@
+"""The ops of control flow: "switch", "scan" and "while_loop".
+
+Their bodies are nested Graphs whose captures are explicit inputs; what the inputs and
+outputs are is told by Control (ir/op.py). The rules here compare the bodies with the
+operands, so the verifier finds a body that does not fit.
+
+Derivatives are made by control_cotangents.py and control_tangents.py, which need the
+derivatives of bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.errors import CompilerBug, DTypeError, LoopLimitError, ShapeError
+from staticgrad.ir.graph import Graph
+from staticgrad.ir.op import VARIABLE, Bad, Control, Sample, define
+from staticgrad.ir.size import Dim, Shape
+from staticgrad.ir.types import BOOL, INT64, DType, TensorType
+
+Array: TypeAlias = npt.NDArray[Any]
+Kinds: TypeAlias = Sequence[TensorType]
+
+
+class Body(Protocol):
+    """A nested graph as a function; `results` are shapes and dtypes that it gives."""
+
+    def __call__(self, *arrays: Array) -> list[Array]:
+        """The values of the graph's outputs."""
+
+    @property
+    def results(self) -> Sequence[tuple[tuple[int, ...], DType]]:
+        """Shape and dtype of each output."""
+
+
+def _through_bodies(*_: Any, **__: Any) -> NoReturn:
+    raise CompilerBug("control flow is differentiated through its bodies")
+
+
+def _no_samples() -> list[Sample]:
+    return []
+
+
+def _no_bad() -> list[Bad]:
+    return []
+
+
+def _require_inputs(graph: Graph, types: Kinds) -> None:
+    """The inputs of `graph` have these types."""
+    own = [t.type for t in graph.inputs]
+    if len(own) != len(types):
+        raise ShapeError(f"a body of {len(types)} inputs, got {len(own)}")
+    for wanted, found in zip(types, own, strict=True):
+        _require_same(found, wanted)
+
+
+def _require_same(found: TensorType, wanted: TensorType) -> None:
+    if found.shape != wanted.shape:
+        raise ShapeError(f"a body of fitting shapes, got {found} for {wanted}")
+    if found.dtype != wanted.dtype:
+        raise DTypeError(f"a body of fitting dtypes, got {found} for {wanted}")
+
+
+def _split(types: Kinds) -> tuple[tuple[Shape, ...], tuple[DType, ...]]:
+    return tuple(t.shape for t in types), tuple(t.dtype for t in types)
+
+
+# ---- switch --------------------------------------------------------------------------
+
+
+def _switch_types(
+    index: TensorType, *operands: TensorType, graphs: Sequence[Graph]
+) -> list[TensorType]:
+    _require_same(index, TensorType((), INT64))
+    first = [t.type for t in graphs[0].outputs]
+    for graph in graphs:
+        _require_inputs(graph, operands)
+        if len(graph.outputs) != len(first):
+            raise ShapeError("branches with equally many results")
+        for tensor, wanted in zip(graph.outputs, first, strict=True):
+            _require_same(tensor.type, wanted)
+    return first
+
+
+def _switch(
+    index: Array, *operands: Array, graphs: Sequence[Body]
+) -> tuple[Array, ...]:
+    return tuple(graphs[int(index)](*operands))
+
+
+SWITCH = define(
+    "switch",
+    shape=lambda *types, graphs: _split(_switch_types(*types, graphs=graphs))[0],
+    dtype=lambda *types, graphs: _split(_switch_types(*types, graphs=graphs))[1],
+    vjp=_through_bodies,
+    code=Control("branch"),
+    numpy=_switch,
+    samples=_no_samples,
+    bad=_no_bad,
+    outputs=VARIABLE,
+)
+
+
+# ---- scan ----------------------------------------------------------------------------
+
+
+def _scan_types(
+    types: Kinds, length: Dim, carries: int, sequences: int, graphs: Sequence[Graph]
+) -> list[TensorType]:
+    (body,) = graphs
+    state, rest = types[:carries], types[carries:]
+    along, captures = rest[:sequences], rest[sequences:]
+    for kind in along:
+        if kind.shape[:1] != (length,):
+            raise ShapeError(f"sequences of length {length}, got {kind}")
+    slices = [TensorType(t.shape[1:], t.dtype) for t in along]
+    _require_inputs(body, [TensorType((), INT64), *state, *slices, *captures])
+    found = [t.type for t in body.outputs]
+    if len(found) < carries:
+        raise ShapeError(f"a body of at least {carries} results, got {len(found)}")
+    for new, old in zip(found, state, strict=False):
+        _require_same(new, old)
+    stacked = [TensorType((length, *t.shape), t.dtype) for t in found[carries:]]
+    return [*state, *stacked]
+
+
+def _scan_rule(
+    part: int,
+) -> Callable[..., tuple[Any, ...]]:
+    def rule(
+        *types: TensorType, length: Dim, reverse: bool, carries: int, sequences: int,
+        graphs: Sequence[Graph],
+    ) -> tuple[Any, ...]:  # fmt: skip
+        return _split(_scan_types(types, length, carries, sequences, graphs))[part]
+
+    return rule
+
+
+def _scan(
+    *arrays: Array, length: int, reverse: bool, carries: int, sequences: int,
+    graphs: Sequence[Body],
+) -> tuple[Array, ...]:  # fmt: skip
+    (body,) = graphs
+    state, rest = list(arrays[:carries]), arrays[carries:]
+    along, captures = rest[:sequences], rest[sequences:]
+    if length <= 0:
+        empty = [
+            np.zeros((0, *shape), dtype) for shape, dtype in body.results[carries:]
+        ]
+        return (*state, *empty)
+    stacked: list[list[Array]] = []
+    order = range(length - 1, -1, -1) if reverse else range(length)
+    for position in order:
+        slices = [x[position] for x in along]
+        results = body(np.asarray(position, np.int64), *state, *slices, *captures)
+        state = results[:carries]
+        stacked.append(results[carries:])
+    if reverse:
+        stacked.reverse()
+    columns = [np.stack(column) for column in zip(*stacked, strict=True)]
+    return (*state, *columns)
+
+
+SCAN = define(
+    "scan",
+    shape=_scan_rule(0),
+    dtype=_scan_rule(1),
+    vjp=_through_bodies,
+    code=Control("loop"),
+    numpy=_scan,
+    samples=_no_samples,
+    bad=_no_bad,
+    outputs=VARIABLE,
+)
+
+
+# ---- while_loop ----------------------------------------------------------------------
+
+
+def _while_types(
+    types: Kinds, carries: int, graphs: Sequence[Graph]
+) -> list[TensorType]:
+    condition, body = graphs
+    state = list(types[:carries])
+    _require_inputs(condition, types)
+    _require_inputs(body, types)
+    (going,) = [t.type for t in condition.outputs]
+    _require_same(going, TensorType((), BOOL))
+    if len(body.outputs) != carries:
+        raise ShapeError(f"a body of {carries} results, got {len(body.outputs)}")
+    for new, old in zip(body.outputs, state, strict=True):
+        _require_same(new.type, old)
+    return [*state, TensorType((), INT64)]
+
+
+def _while_rule(part: int) -> Callable[..., tuple[Any, ...]]:
+    def rule(
+        *types: TensorType, carries: int, limit: int, graphs: Sequence[Graph]
+    ) -> tuple[Any, ...]:
+        return _split(_while_types(types, carries, graphs))[part]
+
+    return rule
+
+
+def _while(
+    *arrays: Array, carries: int, limit: int, graphs: Sequence[Body]
+) -> tuple[Array, ...]:
+    condition, body = graphs
+    state, captures = list(arrays[:carries]), arrays[carries:]
+    steps = 0
+    while bool(condition(*state, *captures)[0]):
+        if steps == limit:
+            raise LoopLimitError(limit_text("while_loop", limit), "line to be added")
+        state = body(*state, *captures)
+        steps += 1
+    return (*state, np.asarray(steps, np.int64))
+
+
+def limit_text(name: str, limit: int) -> str:
+    """What is said of a loop that goes on after `limit` steps."""
+    return (
+        f"{name} requires its condition to become false within max_steps={limit}, got "
+        "true after them; raise max_steps or look at the condition"
+    )
+
+
+WHILE = define(
+    "while_loop",
+    shape=_while_rule(0),
+    dtype=_while_rule(1),
+    vjp=_through_bodies,
+    code=Control("repeat"),
+    numpy=_while,
+    samples=_no_samples,
+    bad=_no_bad,
+    outputs=VARIABLE,
+)

@@ -1,0 +1,112 @@
+"""while_loop: steps are done as long as a condition is true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.control.bodies import close, matching, traced
+from staticgrad.control.records import WHILE
+from staticgrad.control.settling import settle
+from staticgrad.errors import DTypeError, GraphError
+from staticgrad.ir.graph import apply_multi
+from staticgrad.ir.node import Tensor
+from staticgrad.ir.source import at, here
+from staticgrad.ir.types import BOOL
+from staticgrad.ops.casting import cast
+from staticgrad.ops.leaves import frozen
+from staticgrad.ops.named import named
+from staticgrad.ops.promote import as_tensor
+from staticgrad.trees import flatten, unflatten
+
+UNBOUNDED = -1
+
+
+def while_loop(
+    cond: Callable[[Any], Any],
+    body: Callable[[Any], Any],
+    init: Any,
+    max_steps: int | None = None,
+) -> Any:
+    """``carry = body(carry)`` as long as ``cond(carry)`` is true.
+
+    `init` is the first carry, a tree of array_likes; it keeps its structure, shapes and
+    dtypes. `cond` gives a bool scalar. Both may use tensors from outside, with
+    gradients. Returns the last carry.
+
+    A call raises LoopLimitError, and changes nothing, if the condition is still true
+    after `max_steps` steps; None is no limit. Building raises as `scan` does.
+
+    >>> import staticgrad as sg
+    >>> x = sg.input("x", ())
+    >>> y = sg.while_loop(lambda v: v > 1, lambda v: v / 2, x)
+    >>> float(sg.compile(y, target="reference")(20.0))
+    0.625
+    """
+    if max_steps is not None and max_steps < 0:
+        raise GraphError(
+            f"while_loop requires max_steps >= 0, got {max_steps}; None is no limit"
+            f"{at(here())}"
+        )
+    return _while("while_loop", cond, body, init, max_steps)
+
+
+def counted_loop(
+    lower: Tensor, upper: Tensor, body: Callable[[Tensor, Any], Any], init: Any
+) -> Any:
+    """``carry = body(i, carry)`` for i from `lower` up to `upper`, known when run."""
+
+    def going(carry: tuple[Tensor, Any]) -> Tensor:
+        return named("less", named("add", carry[0], lower), upper)
+
+    def step(carry: tuple[Tensor, Any]) -> tuple[Tensor, Any]:
+        done, state = carry
+        new = body(named("add", done, lower), state)
+        return named("add", done, frozen(np.asarray(1))), new
+
+    start = frozen(np.asarray(0))
+    return _while("fori_loop", going, step, (start, init), None)[1]
+
+
+def _while(
+    name: str,
+    cond: Callable[[Any], Any],
+    body: Callable[[Any], Any],
+    init: Any,
+    max_steps: int | None,
+) -> Any:
+    leaves, treedef = flatten(init)
+    start = [as_tensor(leaf) for leaf in leaves]
+    marks: list[int] = []
+    conditions: list[Tensor] = []
+
+    def call(given: Sequence[Tensor]) -> list[Tensor]:
+        carry = unflatten(treedef, given)
+        asked = traced(name, cond, (carry,))
+        marks.append(asked.mark)
+        conditions.append(_as_bool(name, asked.tree))
+        new = traced(name, body, (carry,))
+        return [as_tensor(leaf) for leaf in matching(name, treedef, new.tree)]
+
+    kinds = [t.type for t in start]
+    done = settle(name, kinds, treedef.paths, call)
+    closed = close(marks[-1], done.given, [(conditions[-1],), done.results])
+    first = [cast(t, p.dtype) for t, p in zip(start, done.given, strict=True)]
+    limit = UNBOUNDED if max_steps is None else int(max_steps)
+    outputs = apply_multi(
+        WHILE, *first, *closed.captures, graphs=closed.graphs, carries=len(first),
+        limit=limit,
+    )  # fmt: skip
+    return unflatten(treedef, outputs[: len(first)])
+
+
+def _as_bool(name: str, value: Any) -> Tensor:
+    found = as_tensor(value)
+    if found.shape != () or found.dtype != BOOL:
+        raise DTypeError(
+            f"{name} requires a condition that is a bool scalar, got {found.type}; "
+            f"compare it, or reduce it with sg.all or sg.any{at(here())}"
+        )
+    return found

@@ -1,0 +1,172 @@
+"""Forward mode through branches and loops: bodies that carry tangents beside values.
+
+The node that is made computes the results of the one that it is the derivative of as
+well, from the same tensors of the same body, so that the compiler runs one of them
+(passes/merge_loops.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from staticgrad.control.records import SCAN, SWITCH, WHILE
+from staticgrad.control_cotangents import zeros
+from staticgrad.errors import CompilerBug
+from staticgrad.inside import Inside, Names, Step, Totals, active_carries
+from staticgrad.ir.graph import Graph, apply_multi
+from staticgrad.ir.node import Node, Tensor
+from staticgrad.ir.types import is_float
+
+Rule = Callable[[Node, Totals, Inside], Sequence[Tensor | None]]
+
+
+def control_tangents(
+    node: Node, tangents: Totals, inside: Inside
+) -> Sequence[Tensor | None]:
+    """The tangents of the outputs of a Control node, None where they are zero.
+
+    `tangents` are those of its inputs.
+    """
+    rule = RULES.get(node.op.name)
+    if rule is None:
+        raise CompilerBug(f"{node} has no derivative")
+    return rule(node, tangents, inside)
+
+
+def _floats(tensors: Sequence[Tensor]) -> list[int]:
+    return [n for n, t in enumerate(tensors) if is_float(t.dtype)]
+
+
+def _known(tangents: Totals) -> list[Tensor]:
+    return [t for t in tangents if t is not None]
+
+
+def _spread(
+    count: int, places: Sequence[int], tensors: Sequence[Tensor]
+) -> list[Tensor | None]:
+    results: list[Tensor | None] = [None] * count
+    for place, tensor in zip(places, tensors, strict=True):
+        results[place] = tensor
+    return results
+
+
+def _of_switch(node: Node, tangents: Totals, inside: Inside) -> Sequence[Tensor | None]:
+    index, *operands = node.inputs
+    moving = [n for n, t in enumerate(tangents[1:]) if t is not None]
+    places = _floats(node.outputs)
+    inputs = node.graphs[0].inputs
+    names = Names(inputs)
+    seeds = [names.like(inputs[n], "t") for n in moving]
+    graphs = []
+    for graph in node.graphs:
+        own = [graph.inputs[n] for n in moving]
+        found = inside.push([graph.outputs[n] for n in places], own, seeds)
+        graphs.append(Graph.closed((*graph.inputs, *seeds), (*graph.outputs, *found)))
+    outputs = apply_multi(
+        SWITCH, index, *operands, *_known(tangents), graphs=tuple(graphs)
+    )
+    return _spread(len(node.outputs), places, outputs[len(node.outputs) :])
+
+
+def _of_scan(node: Node, tangents: Totals, inside: Inside) -> Sequence[Tensor | None]:
+    (graph,) = node.graphs
+    step = Step.of(node)
+    count, along = len(step.carries), len(step.slices)
+    names = Names(graph.inputs)
+    given: dict[Tensor, Tensor | None] = dict(
+        zip(graph.inputs[1:], tangents, strict=True)
+    )
+    outer: dict[Tensor, Tensor] = dict(zip(graph.inputs[1:], node.inputs, strict=True))
+    starts = {own for own, t in given.items() if t is not None}
+    moving = active_carries(step.carries, step.new, starts)
+    carried = [n for n, c in enumerate(step.carries) if c in moving]
+    places = _floats(step.stacked)
+    wrt: list[Tensor] = [t for t in graph.inputs[1:] if t in moving]
+    seeds = {t: names.like(t, "t") for t in wrt}
+    ys = [step.new[n] for n in carried] + [step.stacked[n] for n in places]
+    found = inside.push(ys, wrt, [seeds[t] for t in wrt])
+
+    def with_seeds(tensors: Sequence[Tensor]) -> list[Tensor]:
+        return [*tensors, *(seeds[t] for t in tensors if t in seeds)]
+
+    def with_tangents(tensors: Sequence[Tensor]) -> list[Tensor]:
+        return [
+            *(outer[t] for t in tensors),
+            *(_or_zeros(given[t], outer[t]) for t in tensors if t in seeds),
+        ]
+
+    body = Graph.closed(
+        (
+            step.position,
+            *with_seeds(step.carries),
+            *with_seeds(step.slices),
+            *with_seeds(step.captures),
+        ),
+        (*step.new, *found[: len(carried)], *step.stacked, *found[len(carried) :]),
+    )
+    outputs = apply_multi(
+        SCAN,
+        *with_tangents(step.carries),
+        *with_tangents(step.slices),
+        *with_tangents(step.captures),
+        graphs=(body,),
+        length=node.attrs["length"],
+        reverse=node.attrs["reverse"],
+        carries=count + len(carried),
+        sequences=along + sum(t in seeds for t in step.slices),
+    )
+    last = outputs[count : count + len(carried)]
+    stacked = outputs[count + len(carried) + len(step.stacked) :]
+    places = [count + n for n in places]
+    return _spread(len(node.outputs), [*carried, *places], [*last, *stacked])
+
+
+def _or_zeros(tangent: Tensor | None, like: Tensor) -> Tensor:
+    return zeros(like) if tangent is None else tangent
+
+
+def _of_while(node: Node, tangents: Totals, inside: Inside) -> Sequence[Tensor | None]:
+    condition, graph = node.graphs
+    count = node.attrs["carries"]
+    carries, captures = graph.inputs[:count], graph.inputs[count:]
+    names = Names(graph.inputs)
+    given: dict[Tensor, Tensor | None] = dict(zip(graph.inputs, tangents, strict=True))
+    outer: dict[Tensor, Tensor] = dict(zip(graph.inputs, node.inputs, strict=True))
+    starts = {own for own, t in given.items() if t is not None}
+    moving = active_carries(carries, graph.outputs, starts)
+    carried = [n for n, c in enumerate(carries) if c in moving]
+    wrt = [t for t in graph.inputs if t in moving]
+    seeds = {t: names.like(t, "t") for t in wrt}
+    ys = [graph.outputs[n] for n in carried]
+    found = inside.push(ys, wrt, [seeds[t] for t in wrt])
+    changing = [carries[n] for n in carried]
+    fixed = [k for k in captures if k in seeds]
+    added = [*(seeds[c] for c in changing), *captures, *(seeds[k] for k in fixed)]
+    body = Graph.closed((*carries, *added), (*graph.outputs, *found))
+    # the condition has inputs of its own
+    own = condition.inputs
+    asked = Graph.closed(
+        (*own[:count], *added[: len(changing)], *own[count:], *added[-len(fixed) :])
+        if fixed
+        else (*own[:count], *added[: len(changing)], *own[count:]),
+        condition.outputs,
+    )
+    outputs = apply_multi(
+        WHILE,
+        *(outer[c] for c in carries),
+        *(_or_zeros(given[c], outer[c]) for c in changing),
+        *(outer[k] for k in captures),
+        *(_or_zeros(given[k], outer[k]) for k in fixed),
+        graphs=(asked, body),
+        carries=count + len(changing),
+        limit=node.attrs["limit"],
+    )
+    last = outputs[count : count + len(changing)]
+    return _spread(len(node.outputs), carried, last)
+
+
+RULES: dict[str, Rule] = {
+    "switch": _of_switch,
+    "scan": _of_scan,
+    "while_loop": _of_while,
+}

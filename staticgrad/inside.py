@@ -1,0 +1,136 @@
+"""What derivatives of control flow need: derivatives of bodies, and their parts.
+
+The rules for a body are those that use these rules, so they are handed over (Inside)
+instead of imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from staticgrad.control.bodies import placeholder
+from staticgrad.ir.graph import topological
+from staticgrad.ir.node import Node, Tensor
+from staticgrad.ir.types import is_float
+
+Totals: TypeAlias = Sequence[Tensor | None]
+
+
+class Pull(Protocol):
+    """The cotangents of those of `wrt` that `ys`, whose own are `seeds`, depend on."""
+
+    def __call__(
+        self, ys: Sequence[Tensor], wrt: Sequence[Tensor], seeds: Sequence[Tensor]
+    ) -> Mapping[Tensor, Tensor]:
+        """See above."""
+
+
+class Push(Protocol):
+    """The tangents of `ys` that follow from `seeds`, those of `wrt`."""
+
+    def __call__(
+        self, ys: Sequence[Tensor], wrt: Sequence[Tensor], seeds: Sequence[Tensor]
+    ) -> Sequence[Tensor]:
+        """See above."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """How bodies are differentiated."""
+
+    pull: Pull
+    push: Push
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The body of a loop: what its inputs and outputs stand for."""
+
+    position: Tensor
+    carries: tuple[Tensor, ...]
+    slices: tuple[Tensor, ...]
+    captures: tuple[Tensor, ...]
+    new: tuple[Tensor, ...]
+    stacked: tuple[Tensor, ...]
+
+    @staticmethod
+    def of(node: Node) -> Step:
+        """The body of a scan."""
+        (graph,) = node.graphs
+        carries, along = node.attrs["carries"], node.attrs["sequences"]
+        position, *rest = graph.inputs
+        end = carries + along
+        return Step(
+            position=position,
+            carries=tuple(rest[:carries]),
+            slices=tuple(rest[carries:end]),
+            captures=tuple(rest[end:]),
+            new=graph.outputs[:carries],
+            stacked=graph.outputs[carries:],
+        )
+
+
+class Names:
+    """Names for new inputs of a body, distinct from those that it has."""
+
+    def __init__(self, taken: Iterable[Tensor]) -> None:
+        self._taken = {t.node.attrs["name"] for t in taken}
+
+    def like(self, tensor: Tensor, what: str) -> Tensor:
+        """A new input of the type of `tensor`."""
+        number = 0
+        while f"{what}_{number}" in self._taken:
+            number += 1
+        self._taken.add(f"{what}_{number}")
+        return placeholder(tensor.type, f"{what}_{number}")
+
+
+def active_tensors(nodes: Sequence[Node], wanted: set[Tensor]) -> set[Tensor]:
+    """The tensors whose derivative with respect to one of `wanted` may not be zero."""
+    active: set[Tensor] = set()
+    for node in nodes:
+        passes = node.op.vjp is not None and any(t in active for t in node.inputs)
+        for tensor in node.outputs:
+            if tensor in wanted or (passes and is_float(tensor.dtype)):
+                active.add(tensor)
+    return active
+
+
+def active_carries(
+    carries: Sequence[Tensor], new: Sequence[Tensor], inputs: set[Tensor]
+) -> set[Tensor]:
+    """`inputs` and the carries that depend on them after any number of steps."""
+    nodes = topological(new)
+    found = {t for t in inputs if is_float(t.dtype)}
+    while True:
+        active = active_tensors(nodes, found) | found
+        pairs = zip(carries, new, strict=True)
+        more = {c for c, n in pairs if n in active and is_float(c.dtype)} - found
+        if not more:
+            return found
+        found |= more
+
+
+def needed_tensors(outputs: Iterable[Tensor]) -> set[Tensor]:
+    """The tensors that a derivative of `outputs` may go through."""
+    needed = {t for t in outputs if is_float(t.dtype)}
+    for node in reversed(topological(needed)):
+        passes = any(t in needed for t in node.outputs)
+        if passes and node.op.vjp is not None:
+            needed.update(t for t in node.inputs if is_float(t.dtype))
+    return needed
+
+
+def needed_carries(
+    carries: Sequence[Tensor], new: Sequence[Tensor], outputs: set[Tensor]
+) -> set[Tensor]:
+    """What a derivative of `outputs` may go through in any step: see needed_tensors."""
+    seeds = set(outputs)
+    while True:
+        needed = needed_tensors(seeds)
+        more = {n for c, n in zip(carries, new, strict=True) if c in needed} - seeds
+        if not more:
+            return needed
+        seeds |= more
