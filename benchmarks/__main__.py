@@ -9,6 +9,7 @@ from benchmarks import (
     accuracy,
     chain,
     compiling,
+    draws,
     gemm,
     launches,
     machine,
@@ -26,6 +27,7 @@ COMMANDS = {
     "calls": launches.main,
     "gemm": gemm.main,
     "accuracy": accuracy.main,
+    "random": draws.main,
 }
 
 

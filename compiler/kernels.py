@@ -25,6 +25,10 @@ Mode: TypeAlias = Literal["read", "write", "update"]
 Combine: TypeAlias = Literal["add", "multiply", "maximum", "minimum", "and", "or"]
 
 
+INSIDE = "inside({0}, {extent})"
+"""The template of a Compute whose result is in 0..extent-1: it may move an access."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operand:
     """One buffer as a kernel sees it.
@@ -53,7 +57,7 @@ class Access:
     """An element: ``offset + sum(strides[a] * index of axis a) + dynamic``.
 
     `operand` counts operands from 0; scratch number s is -1 - s. `dynamic` is a pair of
-    an int64 value (already checked and wrapped) and its stride.
+    an int64 value, the result of a CheckIndex or of INSIDE, and its stride.
     """
 
     operand: int

@@ -32,6 +32,7 @@ from staticgrad.compiler.recompute import recompute
 from staticgrad.compiler.scanning import scanned
 from staticgrad.compiler.schedule import Buffer, BufferKind, Schedule, Step
 from staticgrad.compiler.selection import selected
+from staticgrad.compiler.shuffling import shuffled
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
@@ -46,6 +47,7 @@ from staticgrad.ir.op import (
     Scan,
     Scatter,
     Select,
+    Shuffle,
 )
 from staticgrad.ir.size import Dim, Shape, evaluate, product, symbols
 from staticgrad.ir.types import DType
@@ -271,6 +273,7 @@ class _Lowering:
             Select: selected,
             Scan: scanned,
             Call: called,
+            Shuffle: shuffled,
         }
         make = makers.get(type(node.op.code))
         if make is None:

@@ -33,6 +33,7 @@ from staticgrad.ir.op import (
     Scan,
     Scatter,
     Select,
+    Shuffle,
     View,
 )
 from staticgrad.ir.size import Dim, Shape, Size, product
@@ -86,7 +87,7 @@ def _input(node: Node, position: int, tensor: Tensor) -> Tensor:
     first = isinstance(code, Gather | Random) and position == 0
     if isinstance(code, Control):
         return tensor if lies_whole(tensor) else copied(tensor)
-    whole = isinstance(code, Place | Scan | Scatter | Select | MatmulAdd)
+    whole = isinstance(code, Place | Scan | Scatter | Select | Shuffle | MatmulAdd)
     if (first or whole) and is_made_in_loops(tensor):
         return copied(tensor)
     return tensor

@@ -2,8 +2,9 @@
 
 If group G makes ``y = f(x)`` from an x that lies in memory anyway, and other groups
 read y element by element, each of them computes f(x) itself: ``1 - h * h`` of the
-derivative of tanh needs no buffer beside h. Only a few cheap operations are repeated,
-and only if then nobody needs y in memory.
+derivative of tanh needs no buffer beside h, and a mask of dropout none at all, since
+its key is in memory. Only a few cheap operations are repeated, and only if then nobody
+needs y in memory.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from staticgrad.compiler.layouts import base_of, is_free
 from staticgrad.compiler.stages import CHEAP, cost_of
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
-from staticgrad.ir.op import Elementwise
+from staticgrad.ir.op import Elementwise, Random
 
 MOST_NODES = 4  # operations that are repeated for one value
 
@@ -61,7 +62,7 @@ class _Work:
         """Let the readers of the node's result compute it, if all of them can."""
         result = node.outputs[0]
         readers = self.readers.get(result, [])
-        if not readers or not isinstance(node.op.code, Elementwise):
+        if not readers or not isinstance(node.op.code, Elementwise | Random):
             return
         if result in self.roots:  # a reader would write it too, in every chunk
             return
@@ -86,7 +87,9 @@ class _Work:
             top = stack.pop()
             if top in found:
                 continue
-            if not isinstance(top.op.code, Elementwise) or len(found) == MOST_NODES:
+            if not isinstance(top.op.code, Elementwise | Random):
+                return None
+            if len(found) == MOST_NODES:
                 return None
             found.append(top)
             for base in map(base_of, top.inputs):

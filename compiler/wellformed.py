@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import NoReturn
 
 from staticgrad.compiler.kernels import (
+    INSIDE,
     Access,
     Accumulate,
     Block,
@@ -276,6 +277,9 @@ class _Walk:
             self.fail(f"site {compute.site} of {len(self.kernel.sites)}")
         self.checks += len(calls_of(compute))
         self._make(compute.result, compute.dtype)
+        if compute.template == INSIDE:
+            extent = dict(compute.attrs)["extent"]
+            self.ranges[compute.result] = evaluate(extent, self.values)
 
     def _check_index(self, check: CheckIndex) -> None:
         self._use(check.value, INT64)

@@ -31,6 +31,7 @@ from staticgrad.ir.op import (
     Reduce,
     Scatter,
     Select,
+    Shuffle,
     View,
 )
 from staticgrad.ir.size import Dim
@@ -270,6 +271,7 @@ RULES: dict[type, Rule] = {
     View: _leading,
     Place: _leading,
     Random: _leading,
+    Shuffle: _leading,
     Matmul: _matmul,
     MatmulAdd: _unchanged,
     Mode: _unchanged,

@@ -13,6 +13,7 @@ from benchmarks import __main__ as command
 from benchmarks import (
     chain,
     compiling,
+    draws,
     functions,
     launches,
     machine,
@@ -152,6 +153,12 @@ def test_memory_of_random_graphs_and_sets():
 def test_equal_layers_share_kernels():
     (_, few, _), (_, many, _) = memory.equal_layers(8)[-2:]
     assert many <= few + 1
+
+
+def test_random_numbers():
+    rows = draws.measure(64, 0.002)
+    assert [row["name"] for row in rows] == [" ".join(row) for row in draws.ROWS]
+    assert "geometric mean" in draws.render(rows)
 
 
 def test_calls_and_functions():

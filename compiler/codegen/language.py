@@ -13,7 +13,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from staticgrad.compiler.codegen import philox
+from staticgrad.compiler.codegen import draws, gamma_draw, philox
 from staticgrad.compiler.codegen.bits import BITS
 from staticgrad.compiler.codegen.division import DIVISION
 from staticgrad.compiler.codegen.emitter import Emitter, Value
@@ -39,7 +39,7 @@ from staticgrad.compiler.codegen.ranks import from_rank, rank_high, rank_low
 from staticgrad.compiler.codegen.status import check_index
 from staticgrad.ir.types import HALF, SUPPORTED, DType, computed
 
-_BINARY = frozenset(("power", "atan2", "hypot", "zeta"))
+_BINARY = frozenset(("power", "atan2", "hypot", "zeta", "gamma_slope"))
 
 
 def numba_type(dtype: DType) -> Any:
@@ -73,23 +73,52 @@ def farther(typing: Any, far: Any, x: Any) -> Any:
     return kind(kind, x), generate
 
 
-def _draw(emit: Any, result: Any) -> Any:
-    """An intrinsic of four key words and an int64 index."""
+def _key(b: Any, args: Any, kinds: Any) -> list[Value]:
+    return [
+        convert(b, value, types.unliteral(kind), types.uint32)
+        for value, kind in zip(args, kinds, strict=True)
+    ]
+
+
+def _draw(draw: draws.Draw) -> Any:
+    """An intrinsic of four key words and an int64 index: one element of a draw."""
+    result = numba_type(draw.dtype)
 
     @intrinsic
-    def draw(typing: Any, k0: Any, k1: Any, k2: Any, k3: Any, index: Any) -> Any:
-        kinds = (k0, k1, k2, k3, index)
+    def drawn(typing: Any, k0: Any, k1: Any, k2: Any, k3: Any, index: Any) -> Any:
+        kinds = (k0, k1, k2, k3)
 
         def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
-            key = [
-                convert(b, value, types.unliteral(kind), types.uint32)
-                for value, kind in zip(args[:4], kinds[:4], strict=True)
-            ]
-            return emit(b, key, args[4])
+            return draws.element(b, draw, _key(b, args[:4], kinds), args[4])
 
-        return result(*kinds[:4], types.int64), generate
+        return result(*kinds, types.int64), generate
 
-    return draw
+    return drawn
+
+
+def _fill(name: str) -> Any:
+    """An intrinsic of an area, four key words, a first index and a count."""
+
+    @intrinsic
+    def filled(
+        typing: Any,
+        area: Any,
+        k0: Any,
+        k1: Any,
+        k2: Any,
+        k3: Any,
+        first: Any,
+        count: Any,
+    ) -> Any:
+        kinds = (k0, k1, k2, k3)
+
+        def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
+            key = _key(b, args[1:5], kinds)
+            return draws.fill(b, name, args[0], (*key, *args[5:]))
+
+        return types.int64(area, *kinds, types.int64, types.int64), generate
+
+    return filled
 
 
 @intrinsic
@@ -100,13 +129,42 @@ def philox_word(
     kinds = (k0, k1, k2, k3, counter, number)
 
     def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
-        words = [
-            convert(b, value, types.unliteral(kind), types.uint32)
-            for value, kind in zip(args, kinds, strict=True)
-        ]
+        words = _key(b, args, kinds)
         return philox.word(b, words[:4], words[4], words[5])
 
     return types.uint32(*kinds), generate
+
+
+@intrinsic
+def gamma(typing: Any, k0: Any, k1: Any, k2: Any, k3: Any, index: Any, a: Any) -> Any:
+    """``gamma(k0, k1, k2, k3, i, a)``: element i of a gamma draw, in float64."""
+    kinds = (k0, k1, k2, k3)
+
+    def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
+        return gamma_draw.gamma(b, _key(b, args[:4], kinds), *args[4:])
+
+    return types.float64(*kinds, types.int64, types.float64), generate
+
+
+@intrinsic
+def high_product(typing: Any, x: Any, y: Any) -> Any:
+    """``high_product(x, y)``: the upper half of a product of two uint64."""
+
+    def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
+        return draws.high_product(b, *args)
+
+    return types.uint64(types.uint64, types.uint64), generate
+
+
+@intrinsic
+def inside(typing: Any, x: Any, extent: Any) -> Any:
+    """``inside(x, n)``: x, or n - 1 where x is not in 0..n-1."""
+
+    def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
+        last = b.sub(args[1], args[1].type(1))
+        return b.select(b.icmp_unsigned("<", args[0], args[1]), args[0], last)
+
+    return types.int64(types.int64, types.int64), generate
 
 
 def _elementary() -> dict[str, Any]:
@@ -136,11 +194,14 @@ def namespace() -> dict[str, Any]:
         "rank_low": rank_low,
         "from_rank": from_rank,
     }
-    draws = {
-        "uniform32": _draw(philox.uniform32, types.float32),
-        "uniform64": _draw(philox.uniform64, types.float64),
+    drawn = {name: _draw(draw) for name, draw in draws.DRAWS.items()}
+    drawn |= {f"fill_{name}": _fill(name) for name in draws.DRAWS}
+    drawn |= {
         "philox_word": philox_word,
+        "gamma": gamma,
+        "high_product": high_product,
+        "inside": inside,
     }
     constants = {"nan": math.nan, "inf": math.inf}
     numbers = constants | constructors | NUMBERS | BITS | DIVISION
-    return numbers | _elementary() | draws | memory
+    return numbers | _elementary() | drawn | memory

@@ -18,6 +18,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
+from staticgrad.compiler.codegen.drawing import (
+    draw_name,
+    drawn_in_blocks,
+    first_index,
+    key_loads,
+)
+from staticgrad.compiler.codegen.draws import OVERHANG
 from staticgrad.compiler.codegen.far import (
     GUARDED,
     any_argument,
@@ -30,7 +37,12 @@ from staticgrad.compiler.codegen.language import stored_name, type_name
 from staticgrad.compiler.codegen.magnitudes import arguments_at_most, magnitudes
 from staticgrad.compiler.codegen.mathlib_trigonometry import FAR_F32, FAR_F64
 from staticgrad.compiler.codegen.pieces import BLOCK, Piece, Pieces, in_pieces
-from staticgrad.compiler.codegen.scalar import Names, compute_text, statement_text
+from staticgrad.compiler.codegen.scalar import (
+    Names,
+    compute_text,
+    index_text,
+    statement_text,
+)
 from staticgrad.compiler.codegen.writer import Writer, canonical
 from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.kernels import (
@@ -51,14 +63,19 @@ SIGNATURE = ("operands", "sizes", "begin", "end", "context")
 SIZES_BEFORE_TABLE = 2
 """Entries of `sizes` ahead of the symbolic ones: chunk length and site base."""
 
+ALIGNMENT = 64
+"""Scratch areas start at multiples of this many bytes: one cache line, one vector."""
+
+
+def _aligned(size: int) -> int:
+    return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+
+
 NEAR = {"float32": 2.0**16, "float64": 2.0**40}
 """Arguments of sin and cos that are known to be within this need no guard."""
 
-AREA_BYTES = 8 * BLOCK
-"""An area that carries the values of a block from piece to piece."""
-
-ALIGNMENT = 64
-"""Scratch areas start at multiples of this many bytes: one cache line, one vector."""
+AREA_BYTES = _aligned(8 * BLOCK + OVERHANG)
+"""An area that carries the values of a block from piece to piece, or holds a draw."""
 
 _VALUE = re.compile(r"\bv\d+\b")
 _DEFINED = re.compile(r"^ *(v\d+) = ", re.MULTILINE)
@@ -90,11 +107,7 @@ def scratch_bytes(kernel: LoopKernel, values: Mapping[str, int]) -> int:
         _aligned(evaluate(area.extent, values) * area.dtype.itemsize)
         for area in kernel.scratch
     )
-    return rows + _most_areas(pieces_of(kernel)) * AREA_BYTES
-
-
-def _aligned(size: int) -> int:
-    return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+    return rows + _most_areas(kernel, pieces_of(kernel)) * AREA_BYTES
 
 
 class _Kernel:
@@ -106,7 +119,8 @@ class _Kernel:
         self.writer = Writer(depth=1)
         self.near = near_statements(kernel)
         self.pieces = pieces_of(kernel)
-        self.areas = _most_areas(self.pieces)
+        self.areas = _most_areas(kernel, self.pieces)
+        self.drawn: dict[int, tuple[int, str]] = {}  # result -> area, index
         self.after_scratch = "0"
 
     def source(self) -> KernelSource:
@@ -185,6 +199,8 @@ class _Kernel:
 
     def _statement(self, statement: Statement, exact: bool = False) -> None:
         text = statement_text(statement, self.names)
+        if getattr(statement, "result", None) in self.drawn:
+            text = self._read_draw(statement)
         text = any_argument(text) if exact and self.guarded(statement) else text
         if text:
             self.writer.line(text, comment=self.origin(statement))
@@ -204,7 +220,8 @@ class _Kernel:
         if loop.axis:
             first, last = "0", self.names.dim(self.kernel.axes[loop.axis])
         pieces = self.pieces.get(id(loop))
-        if pieces is None and self._looks_ahead(loop.body):
+        in_blocks = self._looks_ahead(loop.body) or drawn_in_blocks(loop)
+        if pieces is None and in_blocks:
             pieces = Pieces((Piece(loop.body, (), ()),), ())
         if pieces is not None:
             self.blocks(loop, pieces, first, last)
@@ -230,14 +247,18 @@ class _Kernel:
     def blocks(self, loop: Loop, pieces: Pieces, first: str, last: str) -> None:
         """A loop in blocks, for each block one loop per piece; see pieces.py."""
         line = self.writer.line
+        drawn = drawn_in_blocks(loop)
+        kinds = (*pieces.areas, *(statement.dtype for statement in drawn))
         scope = 1 + self._written() + len(self.kernel.scratch)
-        for number, dtype in enumerate(pieces.areas):
+        for number, dtype in enumerate(kinds):
             place = f"{self.after_scratch} + {number * AREA_BYTES}"
             arguments = f'{place}, "{type_name(dtype)}", {scope + number}'
             line(f"c{number} = scratch(context, {arguments}, {self._scope_count()})")
         line(f"for block in range({first}, {last}, {BLOCK}):")
         with self.writer.indented():
             line(f"stop = minimum(block + {BLOCK}, {last})")
+            for area, statement in enumerate(drawn, len(pieces.areas)):
+                self._draw(loop, statement, area)
             texts = [self._text_of(loop, piece) for piece in pieces.pieces]
             for _, same in groupby(texts, key=_renamed):
                 run = list(same)
@@ -253,6 +274,24 @@ class _Kernel:
         self.piece(loop, piece)
         text, self.writer = self.writer, whole
         return text
+
+    def _draw(self, loop: Loop, draw: Compute, area: int) -> None:
+        """Fill an area with the block's elements of a draw."""
+        index = first_index(loop, draw)
+        self.writer.line(f"i{loop.axis} = block")
+        for load in key_loads(loop, draw):
+            self._statement(load)
+        start = index_text(index.strides, index.offset, self.names)
+        key = ", ".join(self.names.value(number) for number in draw.args[:4])
+        filled = f"fill_{draw_name(draw)}(c{area}, {key}, {start}, stop - block)"
+        self.writer.line(f"b{area} = block - {filled}", comment=self.origin(draw))
+        self.drawn[draw.result] = (area, f"i{loop.axis} - b{area}")
+
+    def _read_draw(self, statement: Statement) -> str:
+        assert isinstance(statement, Compute)
+        area, index = self.drawn[statement.result]
+        name = self.names.define(statement.result, statement.dtype)
+        return f"{name} = load(c{area}, {index})"
 
     def piece(self, loop: Loop, piece: Piece) -> None:
         """The loop over one piece; see far.py for sin and cos."""
@@ -314,13 +353,22 @@ class _Kernel:
 
 def pieces_of(kernel: LoopKernel) -> dict[int, Pieces]:
     """The loops of `kernel` that run in pieces, by identity."""
-    loops = (s for s in statements_of(kernel.body) if isinstance(s, Loop))
-    found = ((id(loop), in_pieces(loop, kernel)) for loop in loops)
+    found = ((id(loop), in_pieces(loop, kernel)) for loop in _loops(kernel))
     return {number: pieces for number, pieces in found if pieces is not None}
 
 
-def _most_areas(pieces: Mapping[int, Pieces]) -> int:
-    return max((len(found.areas) for found in pieces.values()), default=0)
+def _loops(kernel: LoopKernel) -> list[Loop]:
+    return [s for s in statements_of(kernel.body) if isinstance(s, Loop)]
+
+
+def _most_areas(kernel: LoopKernel, pieces: Mapping[int, Pieces]) -> int:
+    """The most areas of scratch that a loop has, to carry values and to hold draws."""
+    counts = (
+        len(drawn_in_blocks(loop))
+        + (len(pieces[id(loop)].areas) if id(loop) in pieces else 0)
+        for loop in _loops(kernel)
+    )
+    return max(counts, default=0)
 
 
 def _renamed(text: Writer) -> str:

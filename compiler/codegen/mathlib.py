@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from staticgrad.compiler.codegen.emitter import Value
+from staticgrad.compiler.codegen.gamma_draw import gamma_slope
 from staticgrad.compiler.codegen.mathlib_error import erfc, erfinv, gelu
 from staticgrad.compiler.codegen.mathlib_exponential import (
     erf,
@@ -54,6 +55,7 @@ _EVERYWHERE: dict[str, Callable[..., Value]] = {
     "erfinv": erfinv,
     "digamma": digamma,
     "zeta": zeta,
+    "gamma_slope": gamma_slope,
 }
 """What libm does not have; without a hardware FMA these are right but slow."""
 

@@ -130,6 +130,12 @@ def log(m: Emitter, x: Value) -> Value:
     return _log_edges(m, x, y)
 
 
+def log_inside(m: Emitter, x: Value) -> Value:
+    """The natural logarithm of positive normal numbers; garbage for others."""
+    e, significand = split(m, x, subnormals=False)
+    return _log_sum(m, e, m.sub(significand, 1.0), m.number(-0.0))
+
+
 def log2(m: Emitter, x: Value) -> Value:
     """The logarithm to base 2, exact for powers of 2."""
     e, product = _times_log(m, x, m.pick(LOG2_E_F32, LOG2_E_F64))

@@ -147,12 +147,28 @@ def _reduce_in_f64(m: Emitter, x: Value) -> Reduced:
     return m.narrow(r), None, m.b.trunc(d.bits(shifted), m.integer)
 
 
+def sine_and_cosine(m: Emitter, r: Value, quadrant: Value) -> tuple[Value, Value]:
+    """Both of r + quadrant * pi/2, for |r| <= pi/4; from one pair of polynomials."""
+    square = m.mul(r, r)
+    sine, cosine = _sine(m, r, square, None), _cosine(m, r, square, None)
+    odd = m.b.icmp_unsigned("!=", m.iand(quadrant, 1), m.whole(0))
+    turned = m.iadd(quadrant, 1)
+    return (
+        _signed(m, m.select(odd, cosine, sine), quadrant),
+        _signed(m, m.select(odd, sine, cosine), turned),
+    )
+
+
 def _quadrant_value(m: Emitter, r: Value, low: Value | None, quadrant: Value) -> Value:
     """sin(r + n pi/2), from both polynomials."""
     square = m.mul(r, r)
     sine, cosine = _sine(m, r, square, low), _cosine(m, r, square, low)
     odd = m.b.icmp_unsigned("!=", m.iand(quadrant, 1), m.whole(0))
-    y = m.select(odd, cosine, sine)
+    return _signed(m, m.select(odd, cosine, sine), quadrant)
+
+
+def _signed(m: Emitter, y: Value, quadrant: Value) -> Value:
+    """Y, or -y in the lower half plane."""
     sign = m.shl(m.shr(quadrant, 1), m.width - 1)
     return m.from_bits(m.ixor(m.bits(y), sign))
 

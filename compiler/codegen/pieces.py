@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from staticgrad.compiler.codegen.drawing import drawn_in_blocks
 from staticgrad.compiler.codegen.far import arguments
 from staticgrad.compiler.kernels import (
     Accumulate,
@@ -42,7 +43,8 @@ _OPERATIONS = {
     "exp": 16, "expm1": 18, "log": 20, "log1p": 26, "log2": 22, "log10": 24, "exp2": 16,
     "tanh": 24, "sigmoid": 18, "softplus": 38, "erf": 26, "erfc": 36, "gelu": 40,
     "sin": 24, "cos": 24, "tan": 28, "atan": 22, "asin": 20, "acos": 26, "atan2": 30,
-    "cbrt": 34, "power": 60, "uniform32": 80, "uniform64": 80, "philox_word": 80,
+    "cbrt": 34, "power": 60, "philox_word": 80, "word32": 80,
+    "word64": 80, "uniform32": 80, "uniform64": 80, "normal32": 140, "normal64": 140,
     "divide": 3, "sqrt": 3, "rsqrt": 5,
 }  # fmt: skip
 
@@ -81,25 +83,27 @@ def in_pieces(loop: Loop, kernel: LoopKernel) -> Pieces | None:
     body = loop.body
     if any(isinstance(statement, Loop) for statement in body):
         return None
-    if sum(map(operations, body)) <= LONGEST or _is_tied(loop):
+    drawn = frozenset(s.result for s in drawn_in_blocks(loop))
+    weights = [1 if _result(s) in drawn else operations(s) for s in body]
+    if sum(weights) <= LONGEST or _is_tied(loop):
         return None
-    longest = _longest_wait(body)
-    if longest <= LONGEST or 2 * longest < sum(map(operations, body)):
+    longest = _longest_wait(body, weights)
+    if longest <= LONGEST or 2 * longest < sum(weights):
         return None
-    cuts = _cuts(body)
+    cuts = _cuts(body, weights)
     if not cuts:
         return None
-    return _carried(body, cuts, kernel)
+    return _carried(body, cuts, kernel, drawn)
 
 
-def _longest_wait(body: Sequence[Statement]) -> int:
+def _longest_wait(body: Sequence[Statement], weights: Sequence[int]) -> int:
     """The operations of the longest chain of statements that wait for each other."""
     depth: dict[int, int] = {}
-    for statement in body:
+    for statement, weight in zip(body, weights, strict=True):
         before = max((depth.get(number, 0) for number in read_by(statement)), default=0)
         result = _result(statement)
         if result is not None:
-            depth[result] = before + operations(statement)
+            depth[result] = before + weight
     return max(depth.values(), default=0)
 
 
@@ -123,22 +127,22 @@ def read_by(statement: Statement) -> tuple[int, ...]:
     return arguments(statement)
 
 
-def _cuts(body: Sequence[Statement]) -> list[int]:
+def _cuts(body: Sequence[Statement], weights: Sequence[int]) -> list[int]:
     """Places between statements at which few values cross."""
     crossing = _crossing(body)
     cuts: list[int] = []
     start, weight = 0, 0
-    left = sum(map(operations, body))
+    left = sum(weights)
     best: tuple[int, int] | None = None
-    for place, statement in enumerate(body):
-        weight += operations(statement)
-        left -= operations(statement)
+    for place, own in enumerate(weights):
+        weight += own
+        left -= own
         if weight >= PIECE // 2 and crossing[place] <= MOST_CROSSING:
             best = min(best or (crossing[place], -place), (crossing[place], -place))
         if weight >= PIECE and left > PIECE // 2 and best is not None:
             cuts.append(1 - best[1])
             start = 1 - best[1]
-            weight = sum(map(operations, body[start : place + 1]))
+            weight = sum(weights[start : place + 1])
             best = None
     return cuts
 
@@ -164,7 +168,12 @@ def _crossing(body: Sequence[Statement]) -> list[int]:
     return counts
 
 
-def _carried(body: Sequence[Statement], cuts: list[int], kernel: LoopKernel) -> Pieces:
+def _carried(
+    body: Sequence[Statement],
+    cuts: list[int],
+    kernel: LoopKernel,
+    drawn: frozenset[int],
+) -> Pieces:
     bounds = [0, *cuts, len(body)]
     maker = {_result(s): place for place, s in enumerate(body)}
     taken: list[list[int]] = [[] for _ in bounds[1:]]
@@ -177,7 +186,7 @@ def _carried(body: Sequence[Statement], cuts: list[int], kernel: LoopKernel) -> 
             if place is None or place >= first:
                 continue
             statement = body[place]
-            if _can_repeat(statement, kernel):
+            if value in drawn or _can_repeat(statement, kernel):
                 again[number][value] = statement
                 continue
             owner = next(n for n, end in enumerate(bounds[1:]) if place < end)

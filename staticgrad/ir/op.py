@@ -229,6 +229,18 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Shuffle:
+    """A random order of 0..n-1, n the last size of the result, for each key.
+
+    Input 0 are keys as of Random. Position i takes what position j <= i holds, and j
+    takes i; j is ``below(w, i + 1)``, a template, of w, element i of the draw `word`.
+    """
+
+    word: str
+    below: str
+
+
+@dataclass(frozen=True, slots=True)
 class Matmul:
     """``x @ y`` of rank >= 2 both, with equal batch axes."""
 
@@ -278,6 +290,7 @@ Code: TypeAlias = (
     | Select
     | Scan
     | Call
+    | Shuffle
     | Matmul
     | MatmulAdd
     | Mode

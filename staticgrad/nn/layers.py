@@ -134,6 +134,6 @@ class Dropout(Module):
         if self.p == 0:
             return x
         scale = 0.0 if self.p == 1 else 1 / (1 - self.p)
-        drawn = ops.random.uniform(ops.random.layer_key(), x.shape)
+        drawn = ops.random.uniform(ops.random.layer_key(), x.shape, "float32")
         kept = ops.where(ops.greater_equal(drawn, self.p), x * scale, 0.0)
         return ops.by_mode(train=kept, eval=x)

@@ -50,6 +50,16 @@ def stream(key: Words, count: int) -> Words:
     return words.reshape(-1)[:count]
 
 
+def words(key: Words, shape: tuple[int, ...], bits: int) -> npt.NDArray[Any]:
+    """Words of 32 bits; two of them, the first one low, as one of 64."""
+    count = int(np.prod(shape, dtype=np.int64))
+    if bits == 32:
+        return stream(key, count).reshape(shape)
+    pairs = stream(key, 2 * count).reshape(-1, 2).astype(np.uint64)
+    joined: npt.NDArray[Any] = pairs[:, 0] | pairs[:, 1] << _SHIFT
+    return joined.reshape(shape)
+
+
 def uniform(key: Words, shape: tuple[int, ...], bits: int) -> npt.NDArray[Any]:
     """Numbers in [0, 1): 24 bits of a word in float32, 53 bits of two in float64."""
     count = int(np.prod(shape, dtype=np.int64))
@@ -60,3 +70,42 @@ def uniform(key: Words, shape: tuple[int, ...], bits: int) -> npt.NDArray[Any]:
     high, low = (pairs >> np.array([5, 6], np.uint32)).astype(np.float64).T
     numbers: npt.NDArray[Any] = (high * 2.0**26 + low) * 2.0**-53
     return numbers.reshape(shape)
+
+
+def normal(key: Words, shape: tuple[int, ...], bits: int) -> npt.NDArray[Any]:
+    """Normal numbers by Box and Muller, two of two: sqrt(-2 log u) times cos and sin.
+
+    u is the first word plus 1/2 over 2^32, or in float64 one minus a uniform number;
+    the second is the angle, of which whole quarter turns are taken off exactly.
+    """
+    count = int(np.prod(shape, dtype=np.int64))
+    kind = np.dtype(f"float{bits}").type
+    first, second = words(key, (-(-count // 2), 2), bits).T
+    if bits == 32:
+        u = (first.astype(kind) + kind(0.5)) * kind(2.0**-32)
+    else:
+        u = 1 - uniform(key, (2 * len(first),), bits)[0::2]
+    one = second.dtype.type(1)
+    quadrant = (second + (one << (bits - 3))) >> (bits - 2)
+    rest = (second - (quadrant << (bits - 2))).astype(f"int{bits}")
+    angle = rest.astype(kind) * kind(2 * np.pi * 2.0**-bits)
+    radius = np.sqrt(np.log(u) * kind(-2))
+    turned = np.stack([_turned(angle, quadrant + one), _turned(angle, quadrant)])
+    drawn: npt.NDArray[Any] = (radius * turned).T
+    return drawn.reshape(-1)[:count].reshape(shape)
+
+
+def _turned(angle: npt.NDArray[Any], quadrant: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """sin(angle + quadrant * pi/2)."""
+    values = np.where(quadrant & 1, np.cos(angle), np.sin(angle))
+    return np.asarray(np.where(quadrant & 2, -values, values))
+
+
+def normal_of(u: npt.NDArray[Any], turn: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Float64 normal numbers of u in (0, 1] and 32-bit angles, by the cosine alone."""
+    one = np.uint32(1)
+    quadrant = (turn + (one << np.uint32(29))) >> np.uint32(30)
+    rest = (turn - (quadrant << np.uint32(30))).astype(np.int32)
+    angle = rest * (2 * np.pi * 2.0**-32)
+    radius = np.sqrt(np.log(u) * -2)
+    return np.asarray(radius * _turned(angle, quadrant + one))

@@ -30,6 +30,7 @@ from staticgrad.ir.op import (
     Reduce,
     Scan,
     Scatter,
+    Shuffle,
     View,
 )
 
@@ -45,6 +46,7 @@ KINDS: dict[type, str] = {
     Random: "random",
     Reduce: "reduction",
     Scan: "reduction",
+    Shuffle: "random",
     Scatter: "indexing",
     View: "view",
 }
