@@ -218,29 +218,48 @@ def _define_fill(function: Any, draw: Draw) -> None:
     vectors = b.lshr(b.add(blocks, ir.Constant(_LONG, LANES - 1)), _log2(LANES))
     with cgutils.for_range(b, vectors) as loop:
         number = b.shl(loop.index, _log2(LANES))
-        values = _vector(b, draw, key, b.add(start, number))
-        place = b.add(address, b.shl(number, ir.Constant(_LONG, 4)))
-        target = b.inttoptr(place, values.type.as_pointer())
-        b.store(values, target, align=draw.dtype.itemsize)
+        stream = _stream(b, draw, key, b.add(start, number))
+        whole = stream if draw.pairs else draw.emit(b, stream)
+        b.store(whole, _target(b, address, number, whole.type), draw.dtype.itemsize)
+    if draw.pairs:
+        _transform(b, draw, address, vectors)
     b.ret(b.and_(first, ir.Constant(_LONG, draw.per_block - 1)))
+
+
+def _transform(b: Any, draw: Draw, address: Value, vectors: Value) -> None:
+    """Words to pairs of elements, in place.
+
+    A loop of its own, because too few iterations of a longer one are in flight: in one
+    loop a normal number took three times as long as a uniform one, not twice.
+    """
+    words = ir.VectorType(ir.IntType(draw.bits), LANES * draw.per_block)
+    with cgutils.for_range(b, vectors) as loop:
+        number = b.shl(loop.index, _log2(LANES))
+        source = _target(b, address, number, words)
+        stream = b.load(source, align=draw.dtype.itemsize)
+        count = words.count
+        even, odd = (_shuffled(b, stream, stream, range(k, count, 2)) for k in (0, 1))
+        values = _interleaved(b, *draw.emit(b, even, odd))
+        target = _target(b, address, number, values.type)
+        b.store(values, target, draw.dtype.itemsize)
+
+
+def _target(b: Any, address: Value, number: Value, kind: Any) -> Value:
+    """Where block `number` of the area lies: 16 bytes each."""
+    place = b.add(address, b.shl(number, ir.Constant(_LONG, 4)))
+    return b.inttoptr(place, kind.as_pointer())
 
 
 def _log2(value: int) -> Value:
     return ir.Constant(_LONG, value.bit_length() - 1)
 
 
-def _vector(b: Any, draw: Draw, key: Sequence[Value], number: Value) -> Value:
-    """The elements of LANES blocks, from block `number` on."""
-    first, second = lanes(b, key, number)
-    stream = _interleaved(b, first, second)
-    if draw.bits == 32:
-        words = ir.VectorType(ir.IntType(32), 4 * LANES)
-        stream = b.bitcast(stream, words)
-    if not draw.pairs:
-        return draw.emit(b, stream)
-    count = stream.type.count
-    even, odd = (_shuffled(b, stream, stream, range(k, count, 2)) for k in (0, 1))
-    return _interleaved(b, *draw.emit(b, even, odd))
+def _stream(b: Any, draw: Draw, key: Sequence[Value], number: Value) -> Value:
+    """The words of LANES blocks, from block `number` on, as wide as the elements."""
+    stream = _interleaved(b, *lanes(b, key, number))
+    if draw.bits == 64:
+        return stream
+    return b.bitcast(stream, ir.VectorType(ir.IntType(32), 4 * LANES))
 
 
 def _interleaved(b: Any, x: Value, y: Value) -> Value:
