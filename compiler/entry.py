@@ -1,18 +1,20 @@
 """An Entry: the way from Python arrays into a frame, as cheap as it can be.
 
-Asking an array for its address costs more than running a small program. So a call
-writes the identities of its arrays (the addresses of the Python objects) into words,
-and LINK instructions ahead of the program read the data pointers, which an array object
-holds at a fixed offset. The offset is checked once; where the pointer is not where
-NumPy puts it, arrays are asked.
+Asking an array for its address, shape and dtype costs more than running a small
+program. So a call writes the identities of its arguments (the addresses of the Python
+objects) into words, and LINK instructions ahead of the program look whether they are
+arrays of the dtypes and shapes for which it was made, C-contiguous and aligned, and
+read the data pointers: an array object holds all of it at fixed offsets. The offsets
+are checked once; where fields are not where NumPy puts them, arrays are asked.
 """
 
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,50 +26,88 @@ from staticgrad.compiler.frame import Frame
 Array = npt.NDArray[Any]
 
 
-@cache
-def data_offset() -> int | None:
-    """Where in an array object its data pointer is; None if it cannot be found.
+Kinds: TypeAlias = Sequence[tuple[np.dtype[Any], tuple[int, ...]]]
+"""Dtype and shape of each input."""
 
-    CPython's object header comes first, then ``PyArrayObject_fields`` of NumPy's
-    ndarraytypes.h, whose first field is ``char *data``.
+PLAIN = 0x0001 | 0x0100
+"""NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_ALIGNED."""
+
+FIELDS = struct.Struct("qi4xqqqqi")
+"""data, nd, dimensions, strides, base, descr and flags of an array object."""
+
+
+@cache
+def fields_offset() -> int | None:
+    """Where in an array object its fields begin; None if they cannot be found.
+
+    CPython's object header comes first, whose last word is the type, then
+    ``PyArrayObject_fields`` of NumPy's ndarraytypes.h, whose first is ``char *data``.
     """
     offset = object.__basicsize__
     base = np.arange(12.0).reshape(3, 4)
-    for array in (base, base[1:, ::2], np.zeros((), np.int8), np.zeros(0)):
-        found = ctypes.c_int64.from_address(id(array) + offset).value
-        if found != array.__array_interface__["data"][0]:
-            return None
-    return offset
+    read_only = np.zeros(2, np.int32)
+    read_only.flags.writeable = False
+    samples = (base, base[1:, ::2], np.zeros((), np.int8), np.zeros(0), read_only)
+    return offset if all(_has_fields(array, offset) for array in samples) else None
+
+
+def _has_fields(array: Array, offset: int) -> bool:
+    start = id(array) + offset
+    data, rank, sizes, _, _, descr, flags = FIELDS.unpack_from(
+        ctypes.string_at(start, FIELDS.size)
+    )
+    kind = ctypes.c_int64.from_address(start - 8).value
+    if kind != id(type(array)) or data != array.__array_interface__["data"][0]:
+        return False
+    if rank != array.ndim or descr != id(array.dtype):
+        return False
+    shape = tuple(ctypes.c_int64.from_address(sizes + 8 * a).value for a in range(rank))
+    known = array.flags
+    plain = known.c_contiguous and known.aligned
+    return shape == array.shape and plain == (flags & PLAIN == PLAIN)
 
 
 class Entry:
-    """A program that links arrays (inputs, then outputs) and then runs `frame`."""
+    """A program that links arrays (inputs, then outputs) and then runs `frame`.
+
+    It returns MISFIT if an input is not of its kind.
+    """
 
     __slots__ = ("_identities", "_offset", "_words", "frame", "pc")
 
-    def __init__(self, frame: Frame, inputs: int) -> None:
+    def __init__(self, frame: Frame, kinds: Kinds) -> None:
         self.frame = frame
-        self._offset = data_offset()
-        places = frame.places(inputs)
+        self._offset = fields_offset()
+        places = frame.places(len(kinds))
+        wanted = [_wanted(dtype, shape) for dtype, shape in kinds]
+        wanted += [[] for _ in places[len(kinds) :]]
         rows = len(places) + 2
-        words = sum(map(len, places))
+        words = sum(map(len, (*places, *wanted)))
         extra = -(-(len(places) + words) // vm.WORDS)
         self._words = aligned_rows(rows + extra)
         start = int(self._words.ctypes.data)
         first = rows * vm.WORDS
         flat = self._words.reshape(-1)
-        listed = first + len(places)
-        for number, targets in enumerate(places):
-            row = (first + number, listed, len(targets), self._offset or 0)
-            self._words[number, :5] = (
-                vm.LINK, start + 8 * row[0], start + 8 * row[1], row[2], row[3],
+        free = first + len(places)
+        for number, lists in enumerate(zip(places, wanted, strict=True)):
+            addresses = []
+            for words_of in lists:
+                flat[free : free + len(words_of)] = words_of
+                addresses.append(start + 8 * free if words_of else 0)
+                free += len(words_of)
+            self._words[number, :6] = (
+                vm.LINK, start + 8 * (first + number), addresses[0], len(lists[0]),
+                self._offset or 0, addresses[1],
             )  # fmt: skip
-            flat[listed : listed + len(targets)] = targets
-            listed += len(targets)
         self._words[rows - 2, :2] = vm.RUN, frame.pc
         self._words[rows - 1, 0] = vm.END
         self._identities = flat.data[first : first + len(places)]
         self.pc = frame.pc if self._offset is None else start
+
+    @property
+    def checks(self) -> bool:
+        """Whether the program itself looks at its inputs."""
+        return self._offset is not None
 
     def connect(self, arrays: Sequence[Array]) -> None:
         """Let the program read and write `arrays`, which have to outlive its run."""
@@ -77,3 +117,8 @@ class Entry:
         identities = self._identities
         for number, array in enumerate(arrays):
             identities[number] = id(array)
+
+
+def _wanted(dtype: np.dtype[Any], shape: tuple[int, ...]) -> list[int]:
+    """What LINK compares an array object with."""
+    return [id(np.ndarray), id(dtype), PLAIN, len(shape), *shape]

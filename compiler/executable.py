@@ -133,11 +133,12 @@ class Executable:
         if kwargs and not args and tuple(kwargs) == self._signature.names:
             values = tuple(kwargs.values())
         try:
-            if route is not None and route.fits(values):
-                outputs = route.run(values)
-            else:
+            found = None if route is None else route.try_to_run(values)
+            if found is None:
                 values = self._arranged(args, kwargs)
                 outputs = self._called(values)
+            else:
+                outputs = found
         except NonFiniteError as error:
             raise (self._trace(values) or error) from None
         if self._is_leaf:

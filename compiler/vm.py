@@ -51,7 +51,7 @@ ROW_BYTES = 8 * WORDS
 (END, CALL, COMMIT, RUN, FILL, COPY, SHUFFLE, GATHER, RECORD, MEAN, ADD, SET, JUMP,
  JUMP_IF_LESS, POLL, LINK, ENTER, AGAIN, UNLESS, LIMIT) = range(20)  # fmt: skip
 
-FINISHED, STOPPED = 0, -1
+FINISHED, STOPPED, MISFIT = 0, -1, -2
 NON_FINITE, LOOP_LIMIT = 2, 3
 
 TARGET_WORD, STATUS_WORD = 5, 8
@@ -161,6 +161,8 @@ def _stopping(op: int, pc: int, stop: int) -> int:
         return _commit(pc, stop)
     if op == POLL and atomic_load(stop) != 0:
         return STOPPED
+    if op == LINK:
+        return _link(pc)
     return FINISHED
 
 
@@ -263,12 +265,41 @@ def _mean(pc: int) -> None:
 
 
 @njit(nogil=True)
-def _link(pc: int) -> None:
-    """Write the data pointer of an array object to the words that name the array."""
-    array, targets = load_int64(load_int64(pc, 1), 0), load_int64(pc, 2)
-    data = load_int64(array + load_int64(pc, 4), 0)
+def _link(pc: int) -> int:
+    """Write the data pointer of an array object to the words that name the array.
+
+    MISFIT if the object is no array of the dtype and shape that are expected.
+    """
+    fields, targets = load_int64(load_int64(pc, 1), 0), load_int64(pc, 2)
+    fields += load_int64(pc, 4)
+    wanted = load_int64(pc, 5)
+    if wanted and not _is_as(fields, wanted):
+        return MISFIT
+    data = load_int64(fields, 0)
     for number in range(load_int64(pc, 3)):
         store_int64(load_int64(targets, number), 0, data)
+    return FINISHED
+
+
+@njit(nogil=True)
+def _is_as(fields: int, wanted: int) -> bool:
+    """Whether an array object has the type, dtype, flags and sizes in `wanted`.
+
+    The fields are those of NumPy's PyArrayObject_fields; the type stands before them.
+    """
+    if load_int64(fields - 8, 0) != load_int64(wanted, 0):
+        return False
+    rank, mask = load_int64(wanted, 3), load_int64(wanted, 2)
+    flags = np.int64(load_int32(fields + 48, 0))
+    if load_int64(fields, 5) != load_int64(wanted, 1) or flags & mask != mask:
+        return False
+    if np.int64(load_int32(fields + 8, 0)) != rank:
+        return False
+    sizes = load_int64(fields, 2)
+    for axis in range(rank):
+        if load_int64(sizes, axis) != load_int64(wanted, 4 + axis):
+            return False
+    return True
 
 
 @njit(nogil=True)
@@ -292,8 +323,6 @@ def _step(op: int, pc: int) -> None:
         store_int64(cell, 0, total)
     elif op == SET:
         store_int64(load_int64(pc, 1), 0, load_int64(load_int64(pc, 2), 0))
-    elif op == LINK:
-        _link(pc)
 
 
 def _build(stamp: str, cache: bool) -> Callable[[int, int], int]:

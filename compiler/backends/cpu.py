@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from staticgrad.compiler import memory, vm
 from staticgrad.compiler.assembler import Assembler, Program
-from staticgrad.compiler.entry import Entry
+from staticgrad.compiler.entry import Entry, Kinds
 from staticgrad.compiler.frame import Frame
 from staticgrad.compiler.instructions import Sized, size
 from staticgrad.compiler.kernels import Site
@@ -44,12 +44,12 @@ class Pool:
     results: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
     idle: deque[Entry] = field(default_factory=deque)
 
-    def take(self, inputs: int) -> Entry:
-        """An entry that no other call uses, for so many inputs."""
+    def take(self, kinds: Kinds) -> Entry:
+        """An entry that no other call uses, for inputs of these kinds."""
         try:
             return self.idle.pop()
         except IndexError:
-            return Entry(Frame(self.sized), inputs)
+            return Entry(Frame(self.sized), kinds)
 
     def give(self, entry: Entry) -> None:
         """Put an entry back that `take` gave."""
@@ -95,8 +95,11 @@ class CpuTarget:
         """A frame whose arguments and outputs stay where they are."""
         return BoundFrame(self, arrays, sizes)
 
-    def run(self, frame: Frame, pc: int) -> None:
-        """Run a connected frame, or a program over it; raises what kernels report."""
+    def run(self, frame: Frame, pc: int) -> int:
+        """Run a connected frame, or a program over it; raises what kernels report.
+
+        Returns a code that is not positive: finished, stopped, or inputs that misfit.
+        """
         if self.writing is None:
             code = self.machine(pc, frame.stop_address)
         else:
@@ -105,6 +108,7 @@ class CpuTarget:
                 code = self.machine(pc, frame.stop_address)
         if code > vm.FINISHED:
             raise frame.error()
+        return code
 
     def frame(self, sizes: Mapping[str, int]) -> Frame:
         """A new frame outside of the pool."""
@@ -147,37 +151,53 @@ class Route:
         self,
         target: CpuTarget,
         pool: Pool,
-        kinds: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...],
+        kinds: Kinds,
     ) -> None:
         self._target = target
         self._pool = pool
         self._kinds = kinds
 
     def fits(self, values: Sequence[Any]) -> bool:
-        """Whether `values` can be read where they are and have these shapes.
-
-        Read-only arrays take the longer way.
-        """
-        if len(values) != len(self._kinds):
-            return False
+        """Whether `values` can be read where they are and have these shapes."""
         for value, (dtype, shape) in zip(values, self._kinds, strict=True):
             if type(value) is not np.ndarray or value.dtype is not dtype:
                 return False
-            if value.shape != shape or not value.flags.carray:
+            if value.shape != shape or not _is_plain(value.flags):
                 return False
         return True
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Fresh outputs for `arrays`."""
+        """Fresh outputs for `arrays`, which are known to fit."""
         pool = self._pool
         outputs = [np.empty(shape, dtype) for shape, dtype in pool.results]
-        entry = pool.take(len(arrays))
+        entry = pool.take(self._kinds)
+        frame = entry.frame
         try:
-            entry.connect((*arrays, *outputs))
-            self._target.run(entry.frame, entry.pc)
+            frame.connect((*arrays, *outputs))
+            self._target.run(frame, frame.pc)
         finally:
             pool.give(entry)
         return outputs
+
+    def try_to_run(self, arrays: Sequence[Any]) -> list[Array] | None:
+        """Fresh outputs for `arrays`; None if they do not fit."""
+        if len(arrays) != len(self._kinds):
+            return None
+        pool = self._pool
+        outputs = [np.empty(shape, dtype) for shape, dtype in pool.results]
+        entry = pool.take(self._kinds)
+        try:
+            if not (entry.checks or self.fits(arrays)):
+                return None
+            entry.connect((*arrays, *outputs))
+            code = self._target.run(entry.frame, entry.pc)
+        finally:
+            pool.give(entry)
+        return None if code == vm.MISFIT else outputs
+
+
+def _is_plain(flags: Any) -> bool:
+    return bool(flags.c_contiguous and flags.aligned)
 
 
 class BoundFrame:

@@ -1,0 +1,87 @@
+"""Are arguments looked at rightly on the fast way into a compiled program?"""
+
+import numpy as np
+import pytest
+
+import staticgrad as sg
+from staticgrad.compiler import entry
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+@pytest.fixture(params=["native", "python"], name="doubled")
+def _doubled(request, monkeypatch):
+    """An executable that has its fast way already."""
+    if request.param == "python":
+        monkeypatch.setattr(entry, "fields_offset", lambda: None)
+    x = sg.input("x", ("n", 4))
+    f = sg.compile(x * 2.0, inputs=[x])
+    f(X)
+    return f
+
+
+class Kin(np.ndarray):
+    pass
+
+
+def reversed_rows():
+    return X[::-1]
+
+
+def unaligned():
+    raw = np.zeros(X.nbytes + 1, np.uint8)
+    raw[1:] = np.frombuffer(X.tobytes(), np.uint8)
+    return raw[1:].view(np.float32).reshape(3, 4)
+
+
+def read_only():
+    array = X.copy()
+    array.flags.writeable = False
+    return array
+
+
+FITTING = {
+    "another array": lambda: X.copy(),
+    "more rows": lambda: np.concatenate([X, X]),
+    "no rows": lambda: X[:0],
+    "float64": lambda: X.astype(np.float64),
+    "columns first": lambda: np.asfortranarray(X),
+    "a list": X.tolist,
+    "a subclass": lambda: X.view(Kin),
+    "other byte order": lambda: X.astype(">f4"),
+    "reversed": reversed_rows,
+    "unaligned": unaligned,
+    "read-only": read_only,
+}
+
+
+@pytest.mark.parametrize("name", FITTING)
+def test_what_can_be_read_or_cast_is(doubled, name):
+    value = FITTING[name]()
+    for _ in range(2):
+        np.testing.assert_array_equal(doubled(value), np.asarray(value) * 2)
+        np.testing.assert_array_equal(doubled(x=value), np.asarray(value) * 2)
+        np.testing.assert_array_equal(doubled(X), X * 2)
+
+
+@pytest.mark.parametrize(
+    "value", [None, 3, "x", X[0], X[:, :3], X.astype(complex), object(), [[1, 2]]]
+)
+def test_what_does_not_fit_is_refused_as_before(doubled, value):
+    with pytest.raises((sg.GraphError, sg.ShapeError, sg.DTypeError)):
+        doubled(value)
+    np.testing.assert_array_equal(doubled(X), X * 2)
+
+
+def test_the_number_of_arguments_is_looked_at(doubled):
+    for arguments in ((), (X, X)):
+        with pytest.raises(sg.GraphError):
+            doubled(*arguments)
+
+
+def test_fields_are_where_numpy_puts_them():
+    assert entry.fields_offset() == object.__basicsize__
+
+
+def test_misplaced_fields_are_noticed():
+    assert not entry._has_fields(X, object.__basicsize__ + 8)
