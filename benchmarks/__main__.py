@@ -9,6 +9,7 @@ from benchmarks import (
     accuracy,
     chain,
     compiling,
+    conv,
     draws,
     gemm,
     launches,
@@ -17,6 +18,7 @@ from benchmarks import (
     results,
     steps,
 )
+from benchmarks.images.cases import CASES
 from benchmarks.workloads import ALL
 
 COMMANDS = {
@@ -26,6 +28,7 @@ COMMANDS = {
     "compile": compiling.main,
     "calls": launches.main,
     "gemm": gemm.main,
+    "conv": conv.main,
     "accuracy": accuracy.main,
     "random": draws.main,
 }
@@ -50,7 +53,7 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
     add("--step", type=int, default=1, help="accuracy: every so many bit patterns")
     add("--elements", type=int, default=100_000, help="calls: of a function")
     options = parser.parse_args(words)
-    known = accuracy.NAMES if options.command == "accuracy" else ALL
+    known = {"accuracy": accuracy.NAMES, "conv": CASES}.get(options.command, ALL)
     unknown = [name for name in options.names if name not in known]
     if unknown:
         parser.error(f"unknown name {unknown[0]!r}; known: {', '.join(known)}")

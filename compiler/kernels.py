@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from staticgrad.compiler.schemes import Scheme
 from staticgrad.ir.foreign import Foreign
 from staticgrad.ir.size import Dim
 from staticgrad.ir.source import Source
@@ -185,6 +186,29 @@ class Loop:
     body: tuple[Statement, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Index i of axis 0 touches elements ``step * i + first .. step * i + last``."""
+
+    step: Dim
+    first: Dim
+    last: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """All of [begin, end), as vector code that a scheme emits (codegen/tiles.py).
+
+    It is the only statement of its kernel. There is a reach for each operand; `sizes`
+    are what the code has to know beside the scheme's own numbers. What indices of axis
+    0 write does not overlap.
+    """
+
+    scheme: Scheme
+    reaches: tuple[Reach, ...]
+    sizes: tuple[Dim, ...] = ()
+
+
 Statement: TypeAlias = (
     Number
     | Load
@@ -196,6 +220,7 @@ Statement: TypeAlias = (
     | Initial
     | Accumulate
     | Loop
+    | Tiles
 )
 
 

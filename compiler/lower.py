@@ -14,6 +14,7 @@ from functools import partial
 from staticgrad.compiler.alias import in_place
 from staticgrad.compiler.calls import gemm, gemm_add, placed, scattered
 from staticgrad.compiler.control import controlled, may_fail
+from staticgrad.compiler.convolutions import convolved
 from staticgrad.compiler.foreign import called
 from staticgrad.compiler.fuse import Group, Timing, fuse
 from staticgrad.compiler.kernels import (
@@ -39,6 +40,7 @@ from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
 from staticgrad.ir.op import (
     Call,
     Control,
+    Convolution,
     Leaf,
     Matmul,
     MatmulAdd,
@@ -268,6 +270,9 @@ class _Lowering:
         makers: dict[type, Callable[..., list[Kernel]]] = {
             Matmul: gemm,
             MatmulAdd: gemm_add,
+            Convolution: partial(
+                convolved, new_buffer=self._add_arena, slots_of=self._slots
+            ),
             Place: partial(placed, written=self.inside),
             Scatter: scattered,
             Select: selected,
@@ -290,7 +295,7 @@ class _Lowering:
         self.steps.append(_Step(kernel, early, late))
 
     def _add_arena(self, kind: BufferKind, shape: Shape, dtype: DType) -> int:
-        """A buffer of the control kernel's own."""
+        """A buffer of a kernel's own."""
         number = len(self.buffers)
         self.buffers.append(Buffer(number, kind, shape, dtype, kind))
         return number

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from staticgrad.compiler.convolutions import readable
 from staticgrad.compiler.fuse import read_axes
 from staticgrad.compiler.layouts import base_of, is_free, is_view, layout_over
 from staticgrad.ir.graph import Graph, Update, infer, rebuilt
@@ -21,6 +22,7 @@ from staticgrad.ir.op import (
     OPS,
     Call,
     Control,
+    Convolution,
     Elementwise,
     Gather,
     Layout,
@@ -84,6 +86,9 @@ def _input(node: Node, position: int, tensor: Tensor) -> Tensor:
         return tensor if matrix_of(tensor) is not None else copied(tensor)
     if isinstance(code, Call):
         return tensor if _is_whole(tensor) else copied(tensor)
+    if isinstance(code, Convolution):
+        fits = not is_made_in_loops(tensor) and readable(node, position, tensor)
+        return tensor if fits else copied(tensor)
     first = isinstance(code, Gather | Random) and position == 0
     if isinstance(code, Control):
         return tensor if lies_whole(tensor) else copied(tensor)

@@ -18,6 +18,7 @@ from staticgrad.compiler.passes.resolve_mode import resolve_mode
 from staticgrad.compiler.passes.simplify import simplify
 from staticgrad.compiler.passes.sink_slices import sink_slices
 from staticgrad.compiler.passes.stabilise import stabilise
+from staticgrad.compiler.passes.taps import taps
 from staticgrad.compiler.passes.widen import widen
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.graph import Graph
@@ -35,6 +36,7 @@ PASSES: tuple[tuple[Pass, str], ...] = (
     (stabilise, "after folding, which shows the 1 of log(1 + x)"),
     (drop_markers, "stabilise marks the maxima that it subtracts"),
     (pick, "after differentiation, which would make a scatter of a load"),
+    (taps, "what it makes is simplified and fused like the rest"),
     (cancel_moves, "rules above leave reshapes and broadcasts"),
     (cut_sums, "after rules that merge pads and sums; it makes slices"),
     (sink_slices, "what is sliced need not be stored"),

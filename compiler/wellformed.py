@@ -38,6 +38,7 @@ from staticgrad.compiler.kernels import (
     Operand,
     Statement,
     Store,
+    Tiles,
     calls_of,
 )
 from staticgrad.compiler.schedule import Buffer
@@ -262,6 +263,8 @@ class _Walk:
                 self.registers.add(statement.register)
             case Accumulate():
                 self._accumulate(statement)
+            case Tiles():
+                self._tiles(statement)
 
     def _compute(self, compute: Compute) -> None:
         for value in compute.args:
@@ -328,6 +331,33 @@ class _Walk:
         self._use(accumulate.value, accumulate.dtype)
 
     # Memory
+
+    def _tiles(self, tiles: Tiles) -> None:
+        """Every operand has a reach within its buffer, and chunks write apart."""
+        kernel = self.kernel
+        if kernel.body != (tiles,) or len(kernel.axes) != 1:
+            self.fail("tiles are all that a kernel of one axis does")
+        if len(tiles.reaches) != len(kernel.operands):
+            self.fail(f"{len(tiles.reaches)} reaches, {len(kernel.operands)} operands")
+        rows = self.extents[0]
+        for number, operand in enumerate(kernel.operands):
+            reach = tiles.reaches[number]
+            step, first, last = (
+                evaluate(d, self.values) for d in (reach.step, reach.first, reach.last)
+            )
+            self.written.add(number)
+            if rows <= 0:
+                continue
+            far = step * (rows - 1)
+            low, high = first + min(0, far), last + max(0, far)
+            if low < 0 or high >= self.elements[number]:
+                self.fail(
+                    f"operand {number} is reached at {low}..{high}, "
+                    f"it has {self.elements[number]} elements"
+                )
+            alone = operand.per_chunk or not kernel.parallel or rows == 1
+            if operand.mode != "read" and step == 0 and not alone:
+                self.fail(f"all chunks write the same elements of operand {number}")
 
     def _load(self, load: Load) -> None:
         access = load.access

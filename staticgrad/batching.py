@@ -16,10 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from staticgrad.batching_images import convolution
 from staticgrad.errors import GraphError
 from staticgrad.ir.graph import apply_multi, deriving, topological
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import (
+    Convolution,
     Elementwise,
     Gather,
     IndexCheck,
@@ -36,12 +38,13 @@ from staticgrad.ir.op import (
 )
 from staticgrad.ir.size import Dim
 from staticgrad.ir.source import at
+from staticgrad.leading import led
 from staticgrad.ops.index import checked, position
 from staticgrad.ops.named import named
 from staticgrad.ops.pieces import joined
 from staticgrad.ops.promote import as_tensor
 from staticgrad.ops.slicing import cut
-from staticgrad.ops.views import broadcasted, reshaped, transposed
+from staticgrad.ops.views import reshaped, transposed
 
 Batched: TypeAlias = Sequence[Tensor | None]
 Rule: TypeAlias = Callable[[Node, Batched, Dim], Sequence[Tensor]]
@@ -81,13 +84,6 @@ def batched(
             results = _rule(node)(node, inputs, n)
             found.update(zip(node.outputs, results, strict=True))
     return found
-
-
-def led(x: Tensor, found: Tensor | None, n: Dim) -> Tensor:
-    """`found`, or `x` repeated along a leading axis of n where it is None."""
-    if found is not None:
-        return found
-    return broadcasted(reshaped(x, (1, *x.shape)), (n, *x.shape))
 
 
 def _rule(node: Node) -> Rule:
@@ -274,6 +270,7 @@ RULES: dict[type, Rule] = {
     Shuffle: _leading,
     Matmul: _matmul,
     MatmulAdd: _unchanged,
+    Convolution: convolution,
     Mode: _unchanged,
     Select: _unchanged,  # along the last axis
     Gather: _gather,

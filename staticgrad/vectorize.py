@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
-from staticgrad.batching import batched, led
+from staticgrad.batching import batched
 from staticgrad.errors import GraphError, ShapeError
 from staticgrad.ir.graph import Update, current_graph, topological
 from staticgrad.ir.node import Input, Node, Tensor
 from staticgrad.ir.size import Dim
 from staticgrad.ir.source import DERIVED, at, here
 from staticgrad.ir.types import TensorType
+from staticgrad.leading import led
 from staticgrad.ops.leaves import INPUT
 from staticgrad.ops.promote import as_tensor
 from staticgrad.ops.views import transposed

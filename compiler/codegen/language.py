@@ -37,6 +37,7 @@ from staticgrad.compiler.codegen.pointers import (
 )
 from staticgrad.compiler.codegen.ranks import from_rank, rank_high, rank_low
 from staticgrad.compiler.codegen.status import check_index
+from staticgrad.compiler.codegen.tiles import SCHEMES, emitted
 from staticgrad.ir.types import HALF, SUPPORTED, DType, computed
 
 _BINARY = frozenset(("power", "atan2", "hypot", "zeta", "gamma_slope"))
@@ -202,6 +203,7 @@ def namespace() -> dict[str, Any]:
         "high_product": high_product,
         "inside": inside,
     }
+    tiles = {"emitted": emitted, **SCHEMES}
     constants = {"nan": math.nan, "inf": math.inf}
     numbers = constants | constructors | NUMBERS | BITS | DIVISION
-    return numbers | _elementary() | drawn | memory
+    return numbers | _elementary() | drawn | memory | tiles

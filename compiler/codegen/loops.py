@@ -53,6 +53,7 @@ from staticgrad.compiler.kernels import (
     LoopKernel,
     Operand,
     Statement,
+    Tiles,
 )
 from staticgrad.ir.size import Dim, evaluate
 from staticgrad.ir.source import at
@@ -137,6 +138,9 @@ class _Kernel:
         head.comment(kernel.name)
         for axis, extent in enumerate(kernel.axes):
             head.comment(f"i{axis}: {extent}")
+        for statement in kernel.body:
+            if isinstance(statement, Tiles):
+                head.line(f"tiles = emitted({statement.scheme!r})")
         head.line(f"def kernel({', '.join(SIGNATURE)}):")
         with head.indented():
             if any(operand.per_chunk for operand in kernel.operands):
@@ -198,12 +202,23 @@ class _Kernel:
             self._statement(statement, exact)
 
     def _statement(self, statement: Statement, exact: bool = False) -> None:
+        if isinstance(statement, Tiles):
+            self.writer.line(self.tiles(statement))
+            return
         text = statement_text(statement, self.names)
         if getattr(statement, "result", None) in self.drawn:
             text = self._read_draw(statement)
         text = any_argument(text) if exact and self.guarded(statement) else text
         if text:
             self.writer.line(text, comment=self.origin(statement))
+
+    def tiles(self, tiles: Tiles) -> str:
+        """The call of the code that a scheme emits."""
+        kernel = self.kernel
+        names = [f"p{k}" for k, _ in enumerate(kernel.operands)]
+        names += [f"s{k}" for k, _ in enumerate(kernel.scratch)]
+        numbers = ["begin", "end", *(self.names.dim(size) for size in tiles.sizes)]
+        return f"tiles(({', '.join(names)}), ({', '.join(numbers)}))"
 
     def origin(self, statement: Statement) -> str:
         """The op and the user's line of a statement that has a site."""

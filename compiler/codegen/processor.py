@@ -55,6 +55,12 @@ def vector_bytes() -> int:
     return next((size for name, size in widths.items() if name in text), 16)
 
 
+def registers() -> int:
+    """How many vector registers there are: 32 with AVX-512 and on 64-bit ARM."""
+    arm = target().triple.startswith(("aarch64", "arm64"))
+    return 32 if vector_bytes() == 64 or arm else 16
+
+
 def _assembly(text: str, wanted: Target) -> str:
     module = binding.parse_assembly(text)
     chosen = binding.Target.from_triple(wanted.triple)

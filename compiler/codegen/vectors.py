@@ -27,12 +27,13 @@ class Lanes:
 
     __slots__ = ("b", "bits", "count", "element", "size", "type")
 
-    def __init__(self, builder: Any, bits: int) -> None:
+    def __init__(self, builder: Any, bits: int, count: int = 0) -> None:
+        """A kind with `count` lanes, by default as many as a register has."""
         self.b = builder
         self.bits = bits
         self.size = bits // 8
         self.element = ir.FloatType() if bits == 32 else ir.DoubleType()
-        self.count = processor.vector_bytes() // self.size
+        self.count = count or processor.vector_bytes() // self.size
         self.type = ir.VectorType(self.element, self.count)
 
     def whole(self, value: int) -> Value:

@@ -1,7 +1,7 @@
 """What adds up or multiplies in memory does so in float32, whatever it stores.
 
 * ``sum(x16) = cast16(sum(cast32(x16)))``, products over axes and running ones alike
-* ``x16 @ y16 = cast16(cast32(x16) @ cast32(y16))``
+* ``x16 @ y16 = cast16(cast32(x16) @ cast32(y16))``, convolutions alike
 * scatters that add or multiply alike
 
 Elementwise operations, maxima and moves stay: kernels compute them in float32 registers
@@ -15,7 +15,7 @@ from __future__ import annotations
 from staticgrad.compiler.passes.match import by_rule
 from staticgrad.ir.graph import Graph, rewrite
 from staticgrad.ir.node import Node, Tensor
-from staticgrad.ir.op import Matmul, Reduce, Scan, Scatter
+from staticgrad.ir.op import Convolution, Matmul, Reduce, Scan, Scatter
 from staticgrad.ir.types import computed, is_half
 from staticgrad.ops.casting import cast
 from staticgrad.ops.named import named
@@ -40,4 +40,4 @@ def _accumulates(node: Node) -> bool:
         return code.combine in ("add", "multiply")
     if isinstance(code, Scatter):
         return node.attrs["combine"] in ("add", "multiply")
-    return isinstance(code, Matmul | Scan)
+    return isinstance(code, Convolution | Matmul | Scan)

@@ -251,6 +251,25 @@ class MatmulAdd:
 
 
 @dataclass(frozen=True, slots=True)
+class Convolution:
+    """One of three that make each other's derivatives (ops/convolution.py).
+
+    ``result = image * kernels``: `part` says which of them the op makes of the two
+    others, given in that order: "result" of (image, kernels), "input" of (result,
+    kernels), "weight" of (image, result).
+    """
+
+    part: Literal["result", "input", "weight"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One of the ops about the largest elements of windows (ops/pooling.py)."""
+
+    part: Literal["maximum", "index", "pick", "spread"]
+
+
+@dataclass(frozen=True, slots=True)
 class Mode:
     """Input 0 in train mode, input 1 in eval mode."""
 
@@ -293,6 +312,8 @@ Code: TypeAlias = (
     | Shuffle
     | Matmul
     | MatmulAdd
+    | Convolution
+    | Pool
     | Mode
     | Control
 )

@@ -5,7 +5,10 @@ Importing this package defines every op and gives Tensor its operators and metho
 
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import Size
+from staticgrad.ops import convolution as convolution
 from staticgrad.ops import linalg, methods, protocol, random
+from staticgrad.ops import pooling as pooling
+from staticgrad.ops import weaving as weaving
 from staticgrad.ops.activations import (
     clip,
     elu,

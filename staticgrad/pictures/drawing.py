@@ -18,6 +18,7 @@ from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Constant, Node, Stored, Tensor
 from staticgrad.ir.op import (
     Control,
+    Convolution,
     Gather,
     IndexCheck,
     Leaf,
@@ -25,6 +26,7 @@ from staticgrad.ir.op import (
     MatmulAdd,
     Mode,
     Place,
+    Pool,
     Position,
     Random,
     Reduce,
@@ -36,12 +38,14 @@ from staticgrad.ir.op import (
 
 KINDS: dict[type, str] = {
     Control: "control",
+    Convolution: "matmul",
     Gather: "indexing",
     IndexCheck: "indexing",
     Matmul: "matmul",
     MatmulAdd: "matmul",
     Mode: "control",
     Place: "view",
+    Pool: "reduction",
     Position: "constant",
     Random: "random",
     Reduce: "reduction",

@@ -1,0 +1,180 @@
+"""``python -m benchmarks conv [case ...]``: convolutions and pools against peers.
+
+Three passes of twelve shapes, two of two pools; each library in its better layout, one
+process each, measured in turns. Packing kernels is part of our time, and so is bringing
+their gradient into the order of parameters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import machine
+from benchmarks.images.cases import CASES, Case
+from benchmarks.processes import ROOT, reason
+from benchmarks.tables import duration, ratio, table
+
+ENGINES = {
+    "staticgrad": "benchmarks.images.ours",
+    "torch": "benchmarks.images.torch_images",
+    "jax": "benchmarks.images.jax_images",
+}
+GOALS = {True: 1.8, False: 4.0}  # geometric means: convolutions, pools with gradient
+TOLERANCE = 1e-5  # of the largest element
+
+
+class Engine:
+    """A library in a process of its own."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self.name = name
+        self._folder = tempfile.TemporaryDirectory()
+        self._errors = (Path(self._folder.name) / "errors").open("w+")
+        self._process = subprocess.Popen(
+            [
+                sys.executable, "-m", "benchmarks.images.worker", ENGINES[name],
+                "--threads", str(threads),
+            ],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+            text=True, cwd=ROOT, env=machine.environment(threads),
+        )  # fmt: skip
+
+    def measure(
+        self, case: Case, what: str, seconds: float, result: str | None = None
+    ) -> dict[str, float]:
+        """Seconds of each layout."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        ask = {"case": case.name, "pass": what, "seconds": seconds, "result": result}
+        self._process.stdin.write(json.dumps(ask) + "\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                return dict(json.loads(line))
+        self._errors.seek(0)
+        raise RuntimeError(f"{self.name}: {reason(self._errors.read())}")
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+        self._errors.close()
+        self._folder.cleanup()
+
+
+def installed() -> list[str]:
+    """Ours, and the peers that are there."""
+    return [e for e in ENGINES if e == "staticgrad" or find_spec(e) is not None]
+
+
+def row(
+    engines: list[Engine], case: Case, what: str, rounds: int, seconds: float
+) -> dict:
+    """The least of all rounds, per library and layout; results are compared first."""
+    _compare(engines, case, what)
+    best: dict[str, dict[str, float]] = {e.name: {} for e in engines}
+    for _ in range(rounds):
+        for engine in engines:
+            for layout, took in engine.measure(case, what, seconds).items():
+                known = best[engine.name].get(layout, math.inf)
+                best[engine.name][layout] = min(known, took)
+    return {
+        "case": case.name, "shape": str(case), "pass": what, "seconds": best,
+    }  # fmt: skip
+
+
+def _compare(engines: list[Engine], case: Case, what: str) -> None:
+    wanted: list[np.ndarray] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for engine in engines:
+            path = Path(folder) / f"{engine.name}.npz"
+            engine.measure(case, what, 0.0, str(path))
+            with np.load(path) as found:
+                results = list(found.values())
+            wanted = wanted or results
+            for got, want in zip(results, wanted, strict=True):
+                error = np.abs(got - want).max() / np.abs(want).max()
+                if not error <= TOLERANCE:
+                    raise RuntimeError(
+                        f"{engine.name} requires what ours gives in {case.name} {what},"
+                        f" got {error:.1e} of the largest element away"
+                    )
+
+
+def lines(rows: list[dict], peak: float) -> list[tuple[str, ...]]:
+    """One line a row: the better layout of each, ratios, distance from the floor."""
+    found = []
+    for entry in rows:
+        case = CASES[entry["case"]]
+        best = {name: min(took.values()) for name, took in entry["seconds"].items()}
+        ours = best["staticgrad"]
+        floor = case.flops / peak
+        found.append(
+            (
+                f"{entry['case']} {entry['shape']}",
+                entry["pass"],
+                duration(ours),
+                *(duration(best.get(peer)) for peer in ("torch", "jax")),
+                ratio(against(entry)),
+                ratio(ours / floor) if floor else "-",
+            )
+        )
+    return found
+
+
+def against(entry: dict) -> float | None:
+    """How many times faster ours is than the best peer."""
+    best = {name: min(took.values()) for name, took in entry["seconds"].items()}
+    ours = best.pop("staticgrad")
+    return min(best.values()) / ours if best else None
+
+
+def summary(rows: list[dict], convolutions: bool) -> str:
+    """The geometric mean and the least against the goals."""
+    chosen = [
+        e
+        for e in rows
+        if bool(CASES[e["case"]].filters) == convolutions and e["pass"] != "pool"
+    ]
+    found = [ratio for e in chosen if (ratio := against(e)) is not None]
+    if not found:
+        return ""
+    mean = math.exp(sum(map(math.log, found)) / len(found))
+    kind = "convolutions" if convolutions else "pools with gradient"
+    behind = sum(x < 1 for x in found)
+    return (
+        f"{kind}: geometric mean {mean:.2f} (goal {GOALS[convolutions]}), "
+        f"least {min(found):.2f}, {behind} of {len(found)} behind the best peer"
+    )
+
+
+def main(options: argparse.Namespace) -> dict[str, object]:
+    """Measure and print, for each number of threads."""
+    found: dict[str, object] = {}
+    chosen = [CASES[name] for name in options.names or CASES]
+    for threads in options.threads:
+        engines = [Engine(name, threads) for name in installed()]
+        rows = []
+        for case in chosen:
+            for what in case.passes:
+                rows.append(
+                    row(engines, case, what, options.rounds, options.seconds / 2)
+                )
+        for engine in engines:
+            engine.close()
+        peak = threads * machine.peak_flops(options.seconds)
+        print(f"\n{threads} threads, peak {peak / 1e9:.0f} GF/s (NumPy's product)")
+        header = ("case", "pass", "ours", "torch", "jax", "best / ours", "x floor")
+        print(table(header, lines(rows, peak)))
+        for convolutions in (True, False):
+            print(summary(rows, convolutions))
+        found[str(threads)] = {"peak": peak, "rows": rows}
+    return found

@@ -1,0 +1,193 @@
+"""Convolutions as functions: names, arguments and layouts are PyTorch's.
+
+Images are (batch, channels, height, width) or, without a batch, (channels, height,
+width); kernels are (filters, channels, height, width). The ops work with the channels
+last (ops/convolution.py); the transposes between them vanish when a graph is compiled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from staticgrad.ir.node import Tensor
+from staticgrad.ir.size import Dim
+from staticgrad.nn.geometry import (
+    channels_first,
+    channels_last,
+    in_two,
+    kernels_last,
+    known_window,
+    paddings,
+    per_axis,
+)
+from staticgrad.ops.arithmetic import add
+from staticgrad.ops.convolution import conv, conv_input, geometry
+from staticgrad.ops.promote import ArrayLike, promoted
+from staticgrad.ops.rules import shape_error
+
+
+def conv1d(
+    x: ArrayLike,
+    weight: ArrayLike,
+    bias: ArrayLike | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Every filter of `weight` at every place of a sequence; see `conv2d`.
+
+    `x` is (batch, channels, length), `weight` (filters, channels / groups, width).
+
+    >>> import staticgrad as sg
+    >>> x, w = sg.input("x", ("batch", 3, 100)), sg.input("w", (8, 3, 5))
+    >>> print(sg.nn.conv1d(x, w, padding="same").type)
+    float32[batch, 8, 100]
+    """
+    return _conv("conv1d", 1, x, weight, bias, stride, padding, dilation, groups)
+
+
+def conv2d(
+    x: ArrayLike,
+    weight: ArrayLike,
+    bias: ArrayLike | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Every filter of `weight` at every place of an image.
+
+    ``y[n, k, p, q]`` is the sum over c, r, s of ``x[n, c, p * stride + r * dilation -
+    padding, ...] * weight[k, c, r, s]``, plus ``bias[k]``; outside of the image x is 0.
+
+    `x` is (batch, channels, height, width), `weight` (filters, channels / groups,
+    height, width). `stride` and `dilation` are ints or one per axis; `padding` too, or
+    a pair (before, after) per axis, "valid" (0), or "same" (strides of 1: the result is
+    as large as the image). With `groups`, channels and filters are cut into as many
+    parts, and filters see the channels of their own part only; groups equal to the
+    channels is a depthwise convolution.
+
+    Raises ShapeError where sizes do not fit, DTypeError for integers.
+
+    >>> import staticgrad as sg
+    >>> x, w = sg.input("x", ("batch", 3, 32, 32)), sg.input("w", (16, 3, 5, 5))
+    >>> print(sg.nn.conv2d(x, w, stride=2, padding=2).type)
+    float32[batch, 16, 16, 16]
+    """
+    return _conv("conv2d", 2, x, weight, bias, stride, padding, dilation, groups)
+
+
+def _conv(
+    name: str, rank: int, x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None,
+    stride: Any, padding: Any, dilation: Any, groups: int,
+) -> Tensor:  # fmt: skip
+    image, w, *rest = promoted(*(t for t in (x, weight, bias) if t is not None))
+    kernels = kernels_last(name, w, rank)
+    strides = per_axis(name, "stride", stride, rank)
+    spread = per_axis(name, "dilation", dilation, rank)
+    widths = paddings(name, padding, known_window(name, w), strides, spread)
+    attrs = geometry(
+        in_two(strides, rank),
+        in_two(tuple(a for a, _ in widths), rank, 0),
+        in_two(tuple(b for _, b in widths), rank, 0),
+        in_two(spread, rank),
+        groups,
+    )
+    y = conv(channels_last(name, image, rank), kernels, **attrs)
+    return channels_first(_biased(name, y, rest), image, rank)
+
+
+def _biased(name: str, y: Tensor, rest: list[Tensor]) -> Tensor:
+    if not rest:
+        return y
+    (bias,) = rest
+    if bias.shape != y.shape[-1:]:
+        rule = f"a bias of ({y.shape[-1]},), one number per filter, got {bias.type}"
+        raise shape_error(name, (), rule)
+    return add(y, bias)
+
+
+def conv_transpose1d(
+    x: ArrayLike,
+    weight: ArrayLike,
+    bias: ArrayLike | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Tensor:
+    """What the gradient of `conv1d` is to its input; see `conv_transpose2d`.
+
+    >>> import staticgrad as sg
+    >>> x, w = sg.input("x", ("batch", 8, 50)), sg.input("w", (8, 3, 4))
+    >>> print(sg.nn.conv_transpose1d(x, w, stride=2, padding=1).type)
+    float32[batch, 3, 100]
+    """
+    return _transposed(
+        "conv_transpose1d", 1, x, weight, bias, stride, padding, output_padding,
+        groups, dilation,
+    )  # fmt: skip
+
+
+def conv_transpose2d(
+    x: ArrayLike,
+    weight: ArrayLike,
+    bias: ArrayLike | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Tensor:
+    """Every pixel of an image times a kernel, added up `stride` pixels apart.
+
+    It is the transpose of the linear map that `conv2d` with the same arguments is.
+    `weight` is (channels of x, channels of the result / groups, height, width). The
+    result has ``(n - 1) * stride + dilation * (window - 1) + 1 - padding +
+    output_padding`` rows, where padding counts both sides; `output_padding`, less than
+    the stride, picks one of the sizes that `conv2d` would bring to n.
+
+    >>> import staticgrad as sg
+    >>> x, w = sg.input("x", ("batch", 16, 8, 8)), sg.input("w", (16, 3, 4, 4))
+    >>> print(sg.nn.conv_transpose2d(x, w, stride=2, padding=1).type)
+    float32[batch, 3, 16, 16]
+    """
+    return _transposed(
+        "conv_transpose2d", 2, x, weight, bias, stride, padding, output_padding,
+        groups, dilation,
+    )  # fmt: skip
+
+
+def _transposed(
+    name: str, rank: int, x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None,
+    stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any,
+) -> Tensor:  # fmt: skip
+    image, w, *rest = promoted(*(t for t in (x, weight, bias) if t is not None))
+    kernels, window = kernels_last(name, w, rank), known_window(name, w)
+    strides = per_axis(name, "stride", stride, rank)
+    spread = per_axis(name, "dilation", dilation, rank)
+    widths = paddings(name, padding, window, (1,) * rank, spread)
+    more = per_axis(name, "output_padding", output_padding, rank, least=0)
+    if any(extra >= step for extra, step in zip(more, strides, strict=True)):
+        rule = f"an output_padding less than the stride, got {more} and {strides}"
+        raise shape_error(name, (), rule)
+    given = channels_last(name, image, rank)
+    low = in_two(tuple(a for a, _ in widths), rank, 0)
+    high = in_two(tuple(b for _, b in widths), rank, 0)
+    steps, gaps = in_two(strides, rank), in_two(spread, rank)
+    size: list[Dim] = []
+    for axis, extra in enumerate(in_two(more, rank, 0)):
+        span = gaps[axis] * (kernels.shape[axis] - 1) + 1
+        before = (given.shape[1 + axis] - 1) * steps[axis] + span
+        size.append(before - low[axis] - high[axis] + extra)
+    if any(isinstance(n, int) and n < 1 for n in size):
+        rule = f"a padding that leaves pixels, got {padding!r}"
+        raise shape_error(name, (image, w), rule)
+    attrs = geometry(steps, low, high, gaps, groups)
+    y = conv_input(given, kernels, tuple(size), **attrs)
+    return channels_first(_biased(name, y, rest), image, rank)
+
+
+__all__ = ["conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"]

@@ -1,0 +1,231 @@
+"""Layers for images and sequences: convolutions, pools, flatten.
+
+Weights start as PyTorch's do (nn._ConvNd.reset_parameters): weight and bias uniform in
++-1/sqrt(the number of products that one element of the result adds up).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from staticgrad import ops
+from staticgrad.errors import ShapeError
+from staticgrad.ir.node import Parameter, Tensor
+from staticgrad.ir.source import at, here
+from staticgrad.nn import convolutions, initial, pooling
+from staticgrad.nn.geometry import Ints, per_axis
+from staticgrad.nn.module import Module
+
+
+class _Convolution(Module):
+    """What the layers share: sizes, parameters, text."""
+
+    rank = 2
+    transposed = False
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any,
+        padding: Any, dilation: Any, groups: int, bias: bool,
+    ) -> None:  # fmt: skip
+        name = type(self).__name__
+        window = per_axis(name, "kernel_size", kernel_size, self.rank)
+        _check_channels(name, in_channels, out_channels, groups)
+        self.kernel_size, self.stride, self.padding = window, stride, padding
+        self.dilation, self.groups = dilation, groups
+        outer, inner = in_channels, out_channels
+        if not self.transposed:
+            outer, inner = out_channels, in_channels
+        shape: Ints = (outer, inner // groups, *window)
+        bound = 1 / math.sqrt(math.prod(shape[1:]))
+        self.weight: Parameter = ops.parameter(
+            initial.uniform(shape, bound), name=f"{name.lower()}.weight"
+        )
+        self.bias: Parameter | None = None
+        if bias:
+            self.bias = ops.parameter(
+                initial.uniform((out_channels,), bound), name=f"{name.lower()}.bias"
+            )
+
+    def __repr__(self) -> str:
+        outer, inner = self.weight.shape[0], self.weight.shape[1] * self.groups
+        before, after = (outer, inner) if self.transposed else (inner, outer)
+        texts = [f"{before}, {after}, kernel_size={self.kernel_size}"]
+        defaults = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+        for key, default in defaults.items():
+            value = getattr(self, key)
+            texts += [f"{key}={value!r}"] if value != default else []
+        texts += ["bias=False"] if self.bias is None else []
+        return f"{type(self).__name__}({', '.join(texts)})"
+
+
+def _check_channels(name: str, before: int, after: int, groups: int) -> None:
+    if min(before, after, groups) < 1 or before % groups or after % groups:
+        raise ShapeError(
+            f"{name} requires channels that the groups share equally, got {before}, "
+            f"{after} and {groups} groups{at(here())}"
+        )
+
+
+class Conv2d(_Convolution):
+    """``conv2d(x, weight, bias)``: (batch, in, height, width) -> (batch, out, ...).
+
+    `weight` is (out_channels, in_channels / groups, height, width), `bias`
+    (out_channels,) or None. The arguments are those of `sg.nn.conv2d`.
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
+        padding: Any = 0, dilation: Any = 1, groups: int = 1, bias: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding,
+                         dilation, groups, bias)  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The filters at every place, and the bias."""
+        return convolutions.conv2d(
+            x, self.weight, self.bias, self.stride, self.padding, self.dilation,
+            self.groups,
+        )  # fmt: skip
+
+
+class Conv1d(_Convolution):
+    """``conv1d(x, weight, bias)``: (batch, in, length) -> (batch, out, ...)."""
+
+    rank = 1
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
+        padding: Any = 0, dilation: Any = 1, groups: int = 1, bias: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding,
+                         dilation, groups, bias)  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The filters at every place, and the bias."""
+        return convolutions.conv1d(
+            x, self.weight, self.bias, self.stride, self.padding, self.dilation,
+            self.groups,
+        )  # fmt: skip
+
+
+class ConvTranspose2d(_Convolution):
+    """``conv_transpose2d(x, weight, bias)``.
+
+    `weight` is (in_channels, out_channels / groups, height, width). The arguments are
+    those of `sg.nn.conv_transpose2d`.
+    """
+
+    transposed = True
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
+        padding: Any = 0, output_padding: Any = 0, groups: int = 1, bias: bool = True,
+        dilation: Any = 1,
+    ) -> None:  # fmt: skip
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding,
+                         dilation, groups, bias)  # fmt: skip
+        self.output_padding = output_padding
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The kernels of all pixels, added up, and the bias."""
+        return convolutions.conv_transpose2d(
+            x, self.weight, self.bias, self.stride, self.padding, self.output_padding,
+            self.groups, self.dilation,
+        )  # fmt: skip
+
+
+class ConvTranspose1d(_Convolution):
+    """``conv_transpose1d(x, weight, bias)``; see ConvTranspose2d."""
+
+    rank = 1
+    transposed = True
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
+        padding: Any = 0, output_padding: Any = 0, groups: int = 1, bias: bool = True,
+        dilation: Any = 1,
+    ) -> None:  # fmt: skip
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding,
+                         dilation, groups, bias)  # fmt: skip
+        self.output_padding = output_padding
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The kernels of all elements, added up, and the bias."""
+        return convolutions.conv_transpose1d(
+            x, self.weight, self.bias, self.stride, self.padding, self.output_padding,
+            self.groups, self.dilation,
+        )  # fmt: skip
+
+
+class _Pool(Module):
+    """A function of windows with its arguments."""
+
+    function: Any
+
+    def __init__(self, kernel_size: Any, stride: Any = None, **others: Any) -> None:
+        self.kernel_size, self.stride, self.others = kernel_size, stride, others
+
+    def __repr__(self) -> str:
+        texts = [repr(self.kernel_size)]
+        texts += [] if self.stride is None else [f"stride={self.stride!r}"]
+        texts += [f"{key}={value!r}" for key, value in self.others.items()]
+        return f"{type(self).__name__}({', '.join(texts)})"
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The function over all windows."""
+        result: Tensor = self.function(x, self.kernel_size, self.stride, **self.others)
+        return result
+
+
+class MaxPool2d(_Pool):
+    """``max_pool2d(x, kernel_size, stride, padding=, dilation=, ceil_mode=)``."""
+
+    function = staticmethod(pooling.max_pool2d)
+
+
+class MaxPool1d(_Pool):
+    """``max_pool1d(x, kernel_size, stride, padding=, dilation=, ceil_mode=)``."""
+
+    function = staticmethod(pooling.max_pool1d)
+
+
+class AvgPool2d(_Pool):
+    """``avg_pool2d(x, kernel_size, stride, padding=, ...)``."""
+
+    function = staticmethod(pooling.avg_pool2d)
+
+
+class AvgPool1d(_Pool):
+    """``avg_pool1d(x, kernel_size, stride, padding=, ...)``."""
+
+    function = staticmethod(pooling.avg_pool1d)
+
+
+class AdaptiveAvgPool2d(Module):
+    """``adaptive_avg_pool2d(x, output_size)``."""
+
+    def __init__(self, output_size: Any) -> None:
+        self.output_size = output_size
+
+    def __repr__(self) -> str:
+        return f"AdaptiveAvgPool2d({self.output_size!r})"
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The means of the windows."""
+        return pooling.adaptive_avg_pool2d(x, self.output_size)
+
+
+class Flatten(Module):
+    """``flatten(x, start_dim, end_dim)``: by default all axes but the batch's."""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def __repr__(self) -> str:
+        plain = (self.start_dim, self.end_dim) == (1, -1)
+        return "Flatten()" if plain else f"Flatten({self.start_dim}, {self.end_dim})"
+
+    def forward(self, x: Tensor) -> Tensor:
+        """One axis for several."""
+        return pooling.flatten(x, self.start_dim, self.end_dim)
