@@ -24,6 +24,7 @@ from staticgrad.errors import (
     DTypeError,
     FactorisationError,
     GraphError,
+    HookWarning,
     IndexOutOfRange,
     LoopLimitError,
     MemoryBudgetError,
@@ -31,6 +32,12 @@ from staticgrad.errors import (
     ShapeError,
 )
 from staticgrad.function import compile
+from staticgrad.hooks import (
+    clip_gradient,
+    on_gradient,
+    reverse_gradient,
+    straight_through,
+)
 from staticgrad.ir.graph import Graph, scope
 from staticgrad.ir.node import Constant, Input, Parameter, State, Tensor
 from staticgrad.ir.size import Size
@@ -44,13 +51,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CompilerBug", "Constant", "DTypeError", "FactorisationError", "Graph",
-    "GraphError", "IndexOutOfRange", "Input", "LoopLimitError", "MemoryBudgetError",
-    "NonFiniteError", "Parameter", "ShapeError", "Size", "SparseMatrix", "State",
-    "Tensor", "Trainer", "compile", "cond", "custom_op", "errors", "fori_loop",
-    "get_num_threads", "grad", "hessian", "hvp", "jacobian", "jvp", "metrics", "nn",
-    "optim", "pure_callback",
-    "render", "scan", "scope", "set_num_threads", "sparse_hessian",
-    "sparse_jacobian", "substitute", "switch", "testing", "value_and_grad", "vjp",
-    "vmap", "while_loop",
+    "GraphError", "HookWarning", "IndexOutOfRange", "Input", "LoopLimitError",
+    "MemoryBudgetError", "NonFiniteError", "Parameter", "ShapeError", "Size",
+    "SparseMatrix", "State", "Tensor", "Trainer", "clip_gradient", "compile",
+    "cond", "custom_op", "errors", "fori_loop", "get_num_threads", "grad",
+    "hessian", "hvp", "jacobian", "jvp", "metrics", "nn", "on_gradient", "optim",
+    "pure_callback", "render", "reverse_gradient", "scan", "scope",
+    "set_num_threads", "sparse_hessian", "sparse_jacobian", "straight_through",
+    "substitute", "switch", "testing", "value_and_grad", "vjp", "vmap",
+    "while_loop",
 ]  # fmt: skip
 __all__ += ops.__all__

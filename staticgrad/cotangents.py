@@ -82,7 +82,8 @@ def _cotangents(
     node: Node, totals: Sequence[Tensor | None], active: set[Tensor], inside: Inside
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """The cotangents of the node's active inputs, each of its input's type."""
-    if node.op.vjp is None or not any(t in active for t in node.inputs):
+    asked = node.op.reached or any(t in active for t in node.inputs)
+    if node.op.vjp is None or not asked:
         return
     if node.graphs:
         results = control_cotangents(node, totals, active, inside)

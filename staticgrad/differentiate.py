@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from staticgrad.cotangents import pulled_back, zeros
+from staticgrad.dead_hooks import warn_of_dead_hooks
 from staticgrad.errors import DTypeError, GraphError, ShapeError
 from staticgrad.inside import Inside, active_tensors
 from staticgrad.ir.graph import deriving, topological
@@ -80,6 +81,7 @@ def grad(
     """
     leaves, treedef = flatten(wrt)
     check_arguments("grad", [y], leaves, unused)
+    warn_of_dead_hooks([y], leaves)
     if mode not in ("reverse", "forward"):
         raise GraphError(
             f"grad requires mode to be 'reverse' or 'forward', got {mode!r}{at(here())}"

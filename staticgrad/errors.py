@@ -40,5 +40,9 @@ class FactorisationError(np.linalg.LinAlgError):
     """A matrix that cannot be factorised."""
 
 
+class HookWarning(UserWarning):
+    """A hook or tap that does not do what it seems to."""
+
+
 class CompilerBug(RuntimeError):
     """A broken invariant inside staticgrad; please report it."""

@@ -91,7 +91,8 @@ def active_tensors(nodes: Sequence[Node], wanted: set[Tensor]) -> set[Tensor]:
     """The tensors whose derivative with respect to one of `wanted` may not be zero."""
     active: set[Tensor] = set()
     for node in nodes:
-        passes = node.op.vjp is not None and any(t in active for t in node.inputs)
+        asked = node.op.reached or any(t in active for t in node.inputs)
+        passes = node.op.vjp is not None and asked
         for tensor in node.outputs:
             if tensor in wanted or (passes and is_float(tensor.dtype)):
                 active.add(tensor)

@@ -1,22 +1,24 @@
-"""``stop_gradient(x) = x``, ``copy(x) = x``, ``custom(y, *xs) = y``: markers.
+"""``stop_gradient(x), copy(x), custom(x, *ys) = x``, ``gate(*xs) = xs``.
 
-Only differentiation looks at them.
+Markers: only differentiation looks at them.
 
 Runs after differentiation, never before it.
 """
 
 from __future__ import annotations
 
-from staticgrad.compiler.passes.match import by_table
 from staticgrad.ir.graph import Graph, rewrite
 from staticgrad.ir.node import Node, Tensor
+
+MARKERS = frozenset(("stop_gradient", "copy", "custom", "gate"))
 
 
 def drop_markers(graph: Graph) -> Graph:
     """``stop_gradient(x) = x``, ``copy(x) = x``, ``custom(y, *xs) = y``."""
-    names = ("stop_gradient", "copy", "custom")
-    return rewrite(graph, by_table(dict.fromkeys(names, _input)))
+    return rewrite(graph, _inputs)
 
 
-def _input(node: Node) -> Tensor:
-    return node.inputs[0]
+def _inputs(node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+    if node.op.name not in MARKERS:
+        return None
+    return inputs[: len(node.outputs)]

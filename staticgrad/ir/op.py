@@ -365,6 +365,7 @@ class Op:
     outputs: int = 1
     jvp: Jvp | None = None
     batch: Callable[..., Any] | None = None
+    reached: bool = False  # the vjp is called even if nothing behind it is asked for
 
     def __repr__(self) -> str:
         return f"Op({self.name})"

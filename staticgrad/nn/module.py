@@ -11,13 +11,14 @@ stands in two places keeps the first name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
 from staticgrad.ir.graph import current_graph, current_scope, scope
 from staticgrad.ir.node import Parameter, Stored
 from staticgrad.ir.source import at, here
+from staticgrad.nn.module_hooks import Handle, Hooks
 
 
 class Module:
@@ -49,7 +50,46 @@ class Module:
         if name is None:
             _give_names(self)
         with scope(name) if name else nullcontext():
-            return self.forward(*args, **kwargs)
+            hooks: Hooks | None = self.__dict__.get("_hooks")
+            if hooks is None:
+                return self.forward(*args, **kwargs)
+            return hooks.run(self, args, kwargs)
+
+    def on_forward_pre(self, fn: Callable[..., Any]) -> Handle:
+        """Let ``fn(module, args)`` see what the module is called with.
+
+        What it returns, a tuple of arguments or one, takes their place; None leaves
+        them. Hooks run in the order in which they were added, each time the module is
+        called, so while a graph is built; ``handle.remove()`` ends that.
+        """
+        return self._hooked().add("before", fn)
+
+    def on_forward(self, fn: Callable[..., Any]) -> Handle:
+        """Let ``fn(module, args, result)`` see, or replace, what the module gives.
+
+        >>> import staticgrad as sg
+        >>> layer, features = sg.nn.Linear(3, 2), []
+        >>> handle = layer.on_forward(lambda module, args, y: features.append(y))
+        >>> y = layer(sg.input("x", (4, 3)))
+        >>> features[0] is y
+        True
+        >>> handle.remove()
+        """
+        return self._hooked().add("after", fn)
+
+    def on_backward(self, fn: Callable[..., Any]) -> Handle:
+        """Let ``fn(module, of_inputs, of_results)`` see the gradients of a call.
+
+        Both are tuples of Tensors, of the float tensors among the positional arguments
+        and among the results; None where there is no gradient. It is called once for
+        each gradient that is derived through the call (for each mode, if they differ).
+        A tuple that it returns takes the place of the gradients of the inputs.
+        """
+        return self._hooked().add("gradients", fn)
+
+    def _hooked(self) -> Hooks:
+        hooks: Hooks = self.__dict__.setdefault("_hooks", Hooks())
+        return hooks
 
     def parameters(self) -> dict[str, Parameter]:
         """Every parameter by its path within this module, each once."""
