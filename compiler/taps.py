@@ -1,0 +1,119 @@
+"""Taps: a look at a tensor of an executable while it runs.
+
+A tap hands each value to a Python function, or keeps the last values in a ring buffer,
+which native code writes. The executable is compiled anew with it, and goes back to the
+program that it had when the last tap is removed. A tap lives until it is removed,
+whether its handle is kept or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.errors import GraphError
+from staticgrad.ir.node import State, Tensor
+from staticgrad.ir.source import Source, at, here
+
+Array = npt.NDArray[Any]
+Callback = Callable[[Array], Any]
+
+_OPEN: ContextVar[list[Tap] | None] = ContextVar("open taps", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """The last values of a tensor: value number n is ``values[n % len(values)]``."""
+
+    values: State
+    count: State
+
+
+class Tap:
+    """One tap, and the handle to it.
+
+    `tensor` is what it looks at. Of a ring buffer `values` are the last values, the
+    oldest first, as a fresh array with a leading axis; `count` is how many there were.
+    """
+
+    def __init__(
+        self,
+        tensor: Tensor,
+        callback: Callback | None,
+        ring: Ring | None,
+        drop: Callable[[Tap], None],
+        source: Source | None,
+    ) -> None:
+        self.tensor = tensor
+        self.callback = callback
+        self.ring = ring
+        self.source = source
+        self.active = True
+        self._drop = drop
+        self._calls = 0
+        opened = _OPEN.get()
+        if opened is not None:
+            opened.append(self)
+
+    def __repr__(self) -> str:
+        state = "active" if self.active else "removed"
+        return f"Tap({self.tensor.type}, {state}{at(self.source)})"
+
+    def call(self, value: Array) -> None:
+        """Hand a copy of `value` to the callback."""
+        self._calls += 1
+        if self.callback is not None:
+            self.callback(value.copy())
+
+    def remove(self) -> None:
+        """Look no more. What a ring buffer holds stays readable."""
+        if self.active:
+            self.active = False
+            self._drop(self)
+
+    @property
+    def count(self) -> int:
+        """How many values there were."""
+        return self._calls if self.ring is None else int(self.ring.count.value)
+
+    @property
+    def values(self) -> Array:
+        """The last values, the oldest first. GraphError for a tap with a callback."""
+        if self.ring is None:
+            raise GraphError(
+                f"values requires a tap with record=, got one with a callback; write "
+                f"tap(tensor, record=100){at(here())}"
+            )
+        values, count = self.ring.values.value, self.count
+        if count <= len(values):
+            return values[:count].copy()
+        return np.roll(values, -(count % len(values)), axis=0)
+
+
+@contextmanager
+def taps(*more: Tap) -> Iterator[list[Tap]]:
+    """Taps made inside, and `more`, are removed at the end.
+
+    >>> import staticgrad as sg
+    >>> x = sg.parameter([1.0, 2.0])
+    >>> f = sg.compile(sg.sum(x * x))
+    >>> with sg.taps() as made:
+    ...     handle = f.tap(x * x, record=10)
+    ...     _ = f()
+    >>> made[0].active, handle.values.tolist()
+    (False, [[1.0, 4.0]])
+    """
+    opened = list(more)
+    token = _OPEN.set(opened)
+    try:
+        yield opened
+    finally:
+        _OPEN.reset(token)
+        for tap in opened:
+            tap.remove()

@@ -1,0 +1,82 @@
+"""Graphs with taps: a call of Python, or a ring buffer, for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.calls import attributes, call_op, python_function
+from staticgrad.compiler.taps import Ring, Tap
+from staticgrad.errors import GraphError
+from staticgrad.ir.graph import Graph, Update, apply, deriving, topological
+from staticgrad.ir.node import State, Tensor, static_shape
+from staticgrad.ir.source import at, here
+from staticgrad.ir.types import INT64, TensorType
+from staticgrad.ops.at import At
+from staticgrad.ops.leaves import frozen, state
+
+DONE = TensorType((), INT64)
+
+
+def ring_of(tensor: Tensor, length: Any) -> Ring:
+    """An empty ring buffer for `length` values of `tensor`."""
+    shape = static_shape(tensor.shape)
+    if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+        raise GraphError(
+            f"tap requires record= as a number of values, got {length!r}{at(here())}"
+        )
+    if shape is None:
+        raise GraphError(
+            f"tap requires a static shape to record, got {tensor.type}; record a norm "
+            f"or a mean of it, or give a callback{at(here())}"
+        )
+    empty = np.zeros((length, *shape), tensor.dtype)
+    values, count = state(empty, "tap"), state(np.int64(0), "tap_count")
+    assert isinstance(values, State)
+    assert isinstance(count, State)
+    return Ring(values, count)
+
+
+def tapped(graph: Graph, taps: Sequence[Tap]) -> Graph:
+    """`graph` with `taps`: more outputs for callbacks, more updates for ring buffers.
+
+    The further outputs come last, one for each callback.
+    """
+    outputs: list[Tensor] = []
+    updates: list[Update] = []
+    with deriving() as derive_from:
+        for tap in taps:
+            derive_from(tap.tensor.node)
+            if tap.ring is None:
+                outputs.append(_call(tap))
+            else:
+                updates += _record(tap.tensor, tap.ring)
+    return Graph.closed(
+        graph.inputs, (*graph.outputs, *outputs), (*graph.updates, *updates)
+    )
+
+
+def _call(tap: Tap) -> Tensor:
+    """An int64 that is there when the callback has been called."""
+
+    def look(value: Any) -> Any:
+        tap.call(value)
+        return np.int64(1)
+
+    function = python_function("tap", look, [tap.tensor.type], [DONE])
+    return apply(call_op("tap", 1, None), tap.tensor, **attributes(function, [DONE]))
+
+
+def _record(tensor: Tensor, ring: Ring) -> list[Update]:
+    place = ring.count % ring.values.shape[0]
+    return [
+        (ring.values, At(ring.values)[place].set(tensor)),
+        (ring.count, ring.count + frozen(np.int64(1))),
+    ]
+
+
+def is_computed(tensor: Tensor, roots: Sequence[Tensor]) -> bool:
+    """Whether `roots` need `tensor`."""
+    return any(t is tensor for node in topological(roots) for t in node.outputs)
