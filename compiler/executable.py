@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
+from weakref import WeakSet
 
 import numpy.typing as npt
 
@@ -19,8 +20,9 @@ from staticgrad.compiler.backends.reference_target import ReferenceTarget
 from staticgrad.compiler.explanation import explain
 from staticgrad.compiler.frame import Frame
 from staticgrad.compiler.plan import Plan
+from staticgrad.compiler.taps import Tap, Tapping, checked, warn
 from staticgrad.errors import GraphError, NonFiniteError
-from staticgrad.ir.node import Input
+from staticgrad.ir.node import Input, Tensor
 from staticgrad.ir.size import symbols
 from staticgrad.ir.source import at, here
 
@@ -108,8 +110,12 @@ class Executable:
         sizes: Mapping[str, int] | None = None,
         notes: Sequence[str] = (),
         trace: Trace = lambda _: None,
+        tapping: Tapping | None = None,
     ) -> None:
-        self.target = target
+        self.target = self._untapped = target
+        self._tapping = tapping
+        self._taps: list[Tap] = []
+        self._bounds: WeakSet[Bound] = WeakSet()
         self.inputs = tuple(inputs)
         self.notes = tuple(notes)
         self._signature = Signature(inputs)
@@ -178,9 +184,72 @@ class Executable:
         return self._bound(arrays, sizes).repeat(times)
 
     def _bound(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> Bound:
-        runner = self.target.bind(arrays, sizes)
+        def bound() -> Runner:
+            return self.target.bind(arrays, sizes)
+
         trace = partial(self._trace, arrays)
-        return Bound(runner, self._unflatten, self._results, trace)
+        result = Bound(bound, self._unflatten, self._results, trace)
+        self._bounds.add(result)
+        return result
+
+    def tap(
+        self,
+        tensor: Tensor,
+        callback: Callable[[Array], Any] | None = None,
+        *,
+        record: int | None = None,
+    ) -> Tap:
+        """Look at `tensor`, any value or gradient of the graph, at each run.
+
+        ``callback(array)`` is called with a copy, between kernels and inside compiled
+        loops too; what it raises stops the run before anything is written, and is
+        raised by the call. With `record` the last so many values are kept by native
+        code instead: ``handle.values``. ``handle.remove()`` ends it; the executable
+        then has the program again that it had before.
+
+        A HookWarning tells of a tensor that is on no path to the outputs, and that the
+        same callback twice on one tensor is one tap. Raises GraphError for what cannot
+        be tapped.
+
+        >>> import staticgrad as sg
+        >>> x = sg.parameter([1.0, 2.0])
+        >>> h = x * x
+        >>> f = sg.compile(sg.sum(h))
+        >>> handle = f.tap(h, lambda value: print("saw", value))
+        >>> float(f())
+        saw [1. 4.]
+        5.0
+        >>> handle.remove()
+        """
+        tapping = self._tapping
+        if tapping is None:
+            raise GraphError(f"tap requires what sg.compile gave{at(here())}")
+        checked(tensor, callback, record, self.inputs)
+        for tap in self._taps:
+            if tap.tensor is tensor and tap.callback == callback:
+                warn("tap requires one callback for each tap, got the same again, which"
+                     " stays one tap; remove the first")  # fmt: skip
+                return tap
+        if not tapping.is_shared(tensor):
+            warn(f"tap requires a tensor on the way to the outputs, got {tensor.type} "
+                 f"of {tensor.op.name}{at(tensor.source)}, which shares nothing with "
+                 "them; it is computed for the tap alone")  # fmt: skip
+        ring = None if record is None else tapping.ring(tensor, record)
+        tap = Tap(tensor, callback, ring, self._drop, here())
+        self._renew([*self._taps, tap])
+        return tap
+
+    def _drop(self, tap: Tap) -> None:
+        self._renew([other for other in self._taps if other is not tap])
+
+    def _renew(self, taps: list[Tap]) -> None:
+        """Another program, or the one without taps."""
+        assert self._tapping is not None
+        self.target = self._tapping.make(tuple(taps)) if taps else self._untapped
+        self._taps = taps
+        self._route = None
+        for bound in tuple(self._bounds):
+            bound.renew()
 
     def traced(
         self, error: BaseException, arrays: Mapping[str, Array]
@@ -235,20 +304,29 @@ class Executable:
 class Bound:
     """An executable whose arguments and outputs stay where they are."""
 
-    __slots__ = ("_outputs", "_run", "_runner", "_trace", "_unflatten")
+    __slots__ = (
+        "__weakref__", "_bind", "_outputs", "_results", "_run", "_runner", "_trace",
+        "_unflatten",
+    )  # fmt: skip
 
     def __init__(
         self,
-        runner: Runner,
+        bind: Callable[[], Runner],
         unflatten: Unflatten,
         results: int,
         trace: Callable[[], NonFiniteError | None],
     ) -> None:
-        self._runner = runner
-        self._run = runner.run
+        self._bind = bind
+        self._results = results
         self._unflatten = None if _is_leaf(unflatten) else unflatten
-        self._outputs = runner.outputs[:results]
         self._trace = trace
+        self.renew()
+
+    def renew(self) -> None:
+        """Follow the executable, which runs another program now."""
+        self._runner = self._bind()
+        self._run = self._runner.run
+        self._outputs = self._runner.outputs[: self._results]
 
     def __call__(self) -> Any:
         """Run; the outputs are those of the last call, written anew."""

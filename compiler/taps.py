@@ -8,7 +8,8 @@ whether its handle is kept or not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from staticgrad.errors import GraphError
-from staticgrad.ir.node import State, Tensor
+from staticgrad.errors import GraphError, HookWarning
+from staticgrad.ir.graph import topological
+from staticgrad.ir.node import Input, State, Tensor
 from staticgrad.ir.source import Source, at, here
 
 Array = npt.NDArray[Any]
@@ -33,6 +35,19 @@ class Ring:
 
     values: State
     count: State
+
+
+@dataclass(frozen=True, slots=True)
+class Tapping:
+    """What an executable needs to be tapped.
+
+    ``make(taps)`` gives the target with them; ``is_shared(tensor)`` says whether the
+    executable computes a tensor anyway; ``ring(tensor, n)`` is a ring buffer for it.
+    """
+
+    make: Callable[[Sequence[Tap]], Any]
+    is_shared: Callable[[Tensor], bool]
+    ring: Callable[[Tensor, Any], Ring]
 
 
 class Tap:
@@ -94,6 +109,35 @@ class Tap:
         if count <= len(values):
             return values[:count].copy()
         return np.roll(values, -(count % len(values)), axis=0)
+
+
+def checked(tensor: Any, callback: Any, record: Any, inputs: Sequence[Input]) -> None:
+    """GraphError for what cannot be tapped."""
+    if not isinstance(tensor, Tensor):
+        raise GraphError(
+            f"tap requires a Tensor, got {type(tensor).__name__}; of a gradient that "
+            f"is what sg.grad gives{at(here())}"
+        )
+    if (callback is None) == (record is None) or not (
+        callback is None or callable(callback)
+    ):
+        raise GraphError(
+            f"tap requires a callback or record=, got {callback!r} and {record!r}; "
+            f"write tap(tensor, print) or tap(tensor, record=100){at(here())}"
+        )
+    found = (t for node in topological([tensor]) for t in node.outputs)
+    missing = [t for t in found if isinstance(t, Input) and t not in set(inputs)]
+    if missing:
+        raise GraphError(
+            f"tap requires a tensor of the executable's inputs, got {tensor.type}, "
+            f"which needs {missing[0].name!r}; compile with inputs=[...]"
+            f"{at(tensor.source)}"
+        )
+
+
+def warn(text: str) -> None:
+    """A HookWarning at the user's line."""
+    warnings.warn(f"{text}{at(here())}", HookWarning, stacklevel=4)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from staticgrad.compiler.lower import lower
 from staticgrad.compiler.pipeline import optimise
 from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.requirements import require, requiring
+from staticgrad.compiler.taps import Tap, Tapping
 from staticgrad.compiler.trace import traced
 from staticgrad.compiler.verify import verify_plan, verify_schedule
 from staticgrad.errors import GraphError
@@ -28,6 +29,7 @@ from staticgrad.ir.size import symbols
 from staticgrad.ir.source import at, here
 from staticgrad.ir.verify import node_symbols
 from staticgrad.ops.random import key_words
+from staticgrad.tapping import is_shared, ring_of, tapped
 from staticgrad.trees import flatten, unflatten
 
 Mode = Literal["train", "eval"]
@@ -80,16 +82,24 @@ def compile(
     graph = Graph.closed(used, (*tensors, *extra), pairs)
     _check_symbols(graph)
     checked = [_position(graph.outputs, t) for t in finite]
-    demanding = partial(require, requiring(needed(graph.roots, mode)))
-    runner: Target
-    if target == "reference":
-        runner = ReferenceTarget(graph, mode, checked, demanding)
-    else:
-        runner = _native(graph, mode, checked, verify, poison, demanding)
+    make = partial(_made, graph, mode, target, checked, verify, poison)
     return Executable(
-        runner, used, partial(unflatten, treedef), len(tensors), sizes,
+        make(()), used, partial(unflatten, treedef), len(tensors), sizes,
         trace=partial(traced, graph, mode, checked),
+        tapping=Tapping(make, partial(is_shared, graph, mode), ring_of),
     )  # fmt: skip
+
+
+def _made(
+    graph: Graph, mode: Mode, target: str, checked: Sequence[int], verify: bool,
+    poison: bool, taps: Sequence[Tap],
+) -> Target:  # fmt: skip
+    """What computes `graph`, with `taps` if there are any."""
+    whole = tapped(graph, taps) if taps else graph
+    demanding = partial(require, requiring(needed(whole.roots, mode)))
+    if target == "reference":
+        return ReferenceTarget(whole, mode, checked, demanding)
+    return _native(whole, mode, checked, verify, poison, demanding)
 
 
 def _holds(tensors: Sequence[Tensor], tensor: Tensor) -> bool:

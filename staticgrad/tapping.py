@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from staticgrad.calls import attributes, call_op, python_function
+from staticgrad.compiler.pipeline import optimise
 from staticgrad.compiler.taps import Ring, Tap
 from staticgrad.errors import GraphError
 from staticgrad.ir.graph import Graph, Update, apply, deriving, topological
-from staticgrad.ir.node import State, Tensor, static_shape
+from staticgrad.ir.node import Node, State, Tensor, static_shape
+from staticgrad.ir.op import Leaf
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import INT64, TensorType
 from staticgrad.ops.at import At
@@ -73,10 +75,27 @@ def _record(tensor: Tensor, ring: Ring) -> list[Update]:
     place = ring.count % ring.values.shape[0]
     return [
         (ring.values, At(ring.values)[place].set(tensor)),
-        (ring.count, ring.count + frozen(np.int64(1))),
+        (ring.count, ring.count + frozen(np.asarray(1, INT64))),
     ]
 
 
-def is_computed(tensor: Tensor, roots: Sequence[Tensor]) -> bool:
-    """Whether `roots` need `tensor`."""
-    return any(t is tensor for node in topological(roots) for t in node.outputs)
+def is_shared(graph: Graph, mode: Literal["train", "eval"], tensor: Tensor) -> bool:
+    """Whether `graph` computes `tensor`, or something that it is made of.
+
+    Equal computations are one: a gradient that was derived once more is found.
+    """
+    reached = _computed(graph.roots)
+    if tensor in {t for node in topological(graph.roots) for t in node.outputs}:
+        return True
+    if _computed([tensor]) & reached:
+        return True
+    both = Graph.closed(graph.inputs, (*graph.outputs, tensor), graph.updates)
+    optimised = optimise(both, mode)
+    *others, found = optimised.outputs
+    news = [new for _, new in optimised.updates]
+    return bool(_computed([found]) & _computed((*others, *news)))
+
+
+def _computed(roots: Sequence[Tensor]) -> set[Node]:
+    """The nodes that `roots` reach, leaves aside."""
+    return {n for n in topological(roots) if not isinstance(n.op.code, Leaf)}

@@ -22,6 +22,7 @@ from staticgrad.callbacks import Callback, advance, listed
 from staticgrad.compiler.assembler import Cell
 from staticgrad.compiler.executable import Executable, Memory
 from staticgrad.compiler.plan import Plan
+from staticgrad.compiler.taps import Tap
 from staticgrad.compiler.vm import FINISHED, STOPPED
 from staticgrad.data import BatchAxis, Dataset, dataset, whole
 from staticgrad.errors import GraphError
@@ -33,6 +34,7 @@ from staticgrad.objective import CheckFinite, objective
 from staticgrad.optim import Optimizer
 from staticgrad.run import FOREVER, History, Record, Run, Settings, evaluation
 from staticgrad.run import require_equal as require_same_settings
+from staticgrad.watching import GradientWatch, StepTaps
 
 Data: TypeAlias = Mapping[str, npt.ArrayLike]
 
@@ -79,11 +81,37 @@ class Trainer:
             goal.scalars, inputs=goal.inputs, updates=goal.updates, mode="train",
             target=target, finite=goal.finite, seed=seed,
         )  # fmt: skip
+        self._taps = StepTaps(loss, parameters, simplify=target != "reference")
         self._stored = checkpoint.named_leaves(goal.stored, optimizer.states)
         self._plan: Plan | None = None
         self._epochs = 0
         self._stopped: Run | None = None
         self.history: History = {}
+
+    def tap(
+        self,
+        tensor: Tensor,
+        callback: Callable[[Any], Any] | None = None,
+        *,
+        record: int | None = None,
+        gradient: bool = False,
+    ) -> Tap:
+        """Look at `tensor` in each training step, inside of `fit` too.
+
+        With `gradient` it is the gradient of the loss with respect to `tensor`. The
+        rest is as in `Executable.tap`; callbacks take the GIL, `record` does not. A
+        tensor that the loss does not depend on is a GraphError that names the cut.
+        """
+        if gradient:
+            tensor = self._taps.gradient_of(tensor)
+        return self._train.tap(tensor, callback, record=record)
+
+    def watch_gradients(self, last: int = 1000) -> GradientWatch:
+        """Mean, std, min, max and norm of each parameter's gradient, step by step.
+
+        They are computed in the kernels and kept for the `last` steps.
+        """
+        return self._taps.watch(self._train, last)
 
     @cached_property
     def _score(self) -> Executable:

@@ -1,0 +1,260 @@
+"""Taps on executables and trainers: what they see, when, and what is left of them."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staticgrad as sg
+
+TARGETS = ("reference", "cpu")
+X = np.random.default_rng(0).normal(size=(10, 3)).astype("float32")
+DATA = {"x": X, "y": X.sum(axis=1)}
+
+
+class Model:
+    """A linear model and its parts."""
+
+    def __init__(self) -> None:
+        with sg.Graph(seed=0):
+            self.x = sg.input("x", ("batch", 3))
+            self.y = sg.input("y", ("batch",))
+            self.w = sg.parameter(np.float32([0.5, -0.5, 0.25]), name="w")
+            self.b = sg.parameter(np.float32(0.0), name="b")
+            self.h = self.x @ self.w + self.b
+            self.loss = sg.mean((self.h - self.y) ** 2)
+
+    def trainer(self, **options: Any) -> sg.Trainer:
+        return sg.Trainer(self.loss, optimizer=sg.optim.SGD(0.1), **options)
+
+    def compiled(self, target: Any = "cpu") -> Any:
+        return sg.compile([self.loss, sg.grad(self.loss, self.w)], target=target)
+
+
+def fit(trainer: sg.Trainer, epochs: int = 2) -> Any:
+    return trainer.fit(DATA, epochs=epochs, batch_size=4, shuffle=False, progress=False)
+
+
+def program(executable: Any) -> Any:
+    """Everything of a program but addresses."""
+    sized = executable.target.pool({"batch": 10}).sized
+    rows = sized.rows.copy()
+    rows[sized.kernel_rows, 3] = 0  # where the table of sizes is
+    plan = sized.plan
+    return executable.source(), rows.tobytes(), plan.offsets, plan.arena_bytes
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_tap_sees_values_and_gradients(target: Any) -> None:
+    m = Model()
+    f = m.compiled(target)
+    seen: dict[str, Any] = {}
+    dh = sg.grad(m.loss, m.h)
+    handles = [
+        f.tap(m.h, lambda v: seen.update(h=v)),
+        f.tap(dh, lambda v: seen.update(dh=v)),
+        f.tap(m.w, lambda v: seen.update(w=v)),
+    ]
+    loss, dw = f(**DATA)
+    h = X @ m.w.value + m.b.value
+    np.testing.assert_allclose(seen["h"], h, rtol=1e-5)
+    np.testing.assert_allclose(seen["dh"], 2 * (h - DATA["y"]) / 10, rtol=1e-5)
+    np.testing.assert_array_equal(seen["w"], m.w.value)
+    assert [handle.count for handle in handles] == [1, 1, 1]
+    for handle in handles:
+        handle.remove()
+    seen.clear()
+    again = f(**DATA)
+    assert seen == {}
+    np.testing.assert_allclose(again[1], dw)
+    np.testing.assert_allclose(again[0], loss)
+
+
+def test_nothing_is_left_of_a_tap() -> None:
+    m = Model()
+    f, never = m.compiled(), m.compiled()
+    target = f.target
+    with sg.taps() as made:
+        f.tap(m.h, print)
+        f.tap(m.loss, record=4)
+        assert program(f) != program(never)
+        assert len(made) == 2
+    assert f.target is target
+    assert program(f) == program(never)
+    assert not any(tap.active for tap in made)
+    kept = f.tap(m.loss, record=2)
+    with sg.taps(kept):
+        pass
+    assert not kept.active
+    assert f.target is target
+
+
+def test_bound_executables_and_repeated_ones_are_tapped_too() -> None:
+    m = Model()
+    f = m.compiled()
+    bound = f.bind(**DATA)
+    before = bound()[0].copy()
+    seen: list[Any] = []
+    handle = f.tap(m.loss, seen.append)
+    assert bound()[0] == before == seen[0]
+    bound.repeat(3)
+    assert len(seen) == 4
+    handle.remove()
+    assert bound()[0] == before
+    assert len(seen) == 4
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_tap_in_a_training_loop(target: Any) -> None:
+    m, plain = Model(), Model()
+    trainer = m.trainer(target=target)
+    steps: list[Any] = []
+    handle = trainer.tap(m.w, steps.append)
+    ring = trainer.tap(m.w, record=4, gradient=True)
+    losses = trainer.tap(m.loss, record=100)
+    history = trainer.fit(
+        DATA, epochs=2, batch_size=4, shuffle=False, progress=False, record="step"
+    )
+    assert len(steps) == handle.count == ring.count == losses.count == 6
+    np.testing.assert_array_equal(steps[0], np.float32([0.5, -0.5, 0.25]))
+    np.testing.assert_allclose(losses.values, history["loss"], rtol=1e-6)
+    assert ring.values.shape == (4, 3)
+    gradients = -np.diff([*steps, m.w.value], axis=0) / 0.1
+    np.testing.assert_allclose(ring.values, gradients[2:], rtol=1e-3, atol=1e-6)
+    for tap in (handle, ring, losses):
+        tap.remove()
+    fit(trainer)
+    assert (handle.count, ring.count) == (6, 6)
+    other = plain.trainer(target=target)
+    fit(other, 2)
+    fit(other, 2)
+    np.testing.assert_array_equal(m.w.value, plain.w.value)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_a_callback_raises_stops_the_run_and_is_raised(target: Any) -> None:
+    m = Model()
+    trainer = m.trainer(target=target)
+    raised = OSError("disk full")
+    calls: list[int] = []
+
+    def third(value: Any) -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            raise raised
+
+    trainer.tap(m.h, third)
+    record = trainer.tap(m.w, record=10)
+    with pytest.raises(OSError, match="disk full") as caught:
+        fit(trainer)
+    assert caught.value is raised
+    assert any("raised in tap  at test_taps.py" in n for n in raised.__notes__)
+    assert any("in step 3, epoch 1" in note for note in raised.__notes__)
+    assert record.count == 2
+    other = Model()
+    other.trainer(target=target).fit(
+        DATA, steps=2, batch_size=4, shuffle=False, progress=False
+    )
+    np.testing.assert_array_equal(m.w.value, other.w.value)
+    f = m.compiled(target)
+    f.tap(m.h, lambda value: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        f(**DATA)
+
+
+def test_the_same_callback_twice_is_one_tap_and_says_so() -> None:
+    m = Model()
+    f = m.compiled()
+    seen: list[Any] = []
+    first = f.tap(m.h, seen.append)
+    with pytest.warns(sg.HookWarning, match=r"one callback .* at test_taps.py:\d+"):
+        second = f.tap(m.h, seen.append)
+    assert second is first
+    f(**DATA)
+    assert len(seen) == 1
+    trainer = m.trainer()
+    trainer.tap(m.h, seen.append, gradient=True)
+    with pytest.warns(sg.HookWarning, match="stays one tap"):
+        trainer.tap(m.h, seen.append, gradient=True)
+
+
+def test_a_tap_off_the_path_says_so() -> None:
+    m = Model()
+    f = m.compiled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        f.tap(sg.grad(m.loss, m.w), record=3)  # made anew, but equal
+        f.tap(sg.sum(m.h) * 3, record=3)  # made of what is there
+        f.tap(m.x, print)
+        f.tap(m.w, print)
+    with pytest.warns(sg.HookWarning, match=r"shares nothing .* at test_taps.py:\d+"):
+        aside = f.tap(sg.sum(m.x * 2), record=1)
+    f(**DATA)
+    np.testing.assert_allclose(aside.values[0], 2 * X.sum(), rtol=1e-5)
+    with sg.Graph():
+        unused = sg.parameter(np.zeros(3, "float32"), name="unused")
+    with pytest.raises(sg.GraphError, match="which y does not use"):
+        m.trainer().tap(unused, print, gradient=True)
+
+
+def test_what_cannot_be_tapped() -> None:
+    m = Model()
+    f = sg.compile(m.h)
+    with pytest.raises(sg.GraphError, match="tap requires a Tensor, got list"):
+        f.tap([m.h], print)
+    with pytest.raises(sg.GraphError, match="tap requires a callback or record="):
+        f.tap(m.h)
+    with pytest.raises(sg.GraphError, match="tap requires a callback or record="):
+        f.tap(m.h, print, record=3)
+    with pytest.raises(sg.GraphError, match="record= as a number of values, got 0"):
+        f.tap(m.h, record=0)
+    with pytest.raises(
+        sg.GraphError, match=r"static shape to record, .*float32\[batch"
+    ):
+        f.tap(m.h, record=3)
+    with pytest.raises(sg.GraphError, match="which needs 'y'"):
+        f.tap(m.loss, print)
+    with pytest.raises(sg.GraphError, match="values requires a tap with record="):
+        _ = f.tap(m.h, print).values
+
+
+# ---- statistics of gradients ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_gradients_are_watched_step_by_step(target: Any) -> None:
+    m = Model()
+    trainer = m.trainer(target=target)
+    watch = trainer.watch_gradients(last=4)
+    steps = trainer.tap(m.w, record=10, gradient=True)
+    fit(trainer)
+    assert watch.names == ("w", "b")
+    assert watch.steps == 6
+    want = steps.values[2:].astype("float64")
+    found = watch["w"]
+    np.testing.assert_allclose(found["mean"], want.mean(1), rtol=1e-5)
+    np.testing.assert_allclose(found["std"], want.std(1), rtol=1e-5)
+    np.testing.assert_allclose(found["min"], want.min(1), rtol=1e-6)
+    np.testing.assert_allclose(found["max"], want.max(1), rtol=1e-6)
+    np.testing.assert_allclose(found["norm"], np.linalg.norm(want, axis=1), rtol=1e-5)
+    both = np.hypot(found["norm"], watch["b"]["norm"])
+    np.testing.assert_allclose(watch.global_norm, both, rtol=1e-6)
+    assert watch.problems == ()
+    assert str(watch).splitlines()[1].startswith("w ")
+    watch.remove()
+    fit(trainer)
+    assert watch.steps == 6
+
+
+def test_a_gradient_that_is_not_finite_is_told() -> None:
+    m = Model()
+    trainer = m.trainer(check_finite=None)
+    watch = trainer.watch_gradients()
+    bad = X.copy()
+    bad[5, 1] = np.nan
+    trainer.fit({"x": bad, "y": DATA["y"]}, batch_size=2, shuffle=False, progress=False)
+    assert watch.problems[0] == "w: not finite in 3 steps, first in step 3"
+    assert "warning: w: not finite" in str(watch)
