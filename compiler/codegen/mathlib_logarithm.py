@@ -177,8 +177,14 @@ def _log_edges(m: Emitter, x: Value, y: Value) -> Value:
 
 
 def log1p(m: Emitter, x: Value) -> Value:
-    """log(1 + x), with the rounding error of 1 + x carried along."""
-    y = log1p_pair(m, Pair(x, m.number(-0.0)))
+    """log(1 + x): 1 + x = 2^e (1 + f) where f = 2^-e x + (2^-e - 1) rounds once."""
+    bits = m.isub(m.bits(m.add(x, 1.0)), _root_half(m))
+    field = m.iand(bits, -(1 << m.mantissa))
+    # four times 2^-e, which is subnormal for the largest x
+    scale = m.from_bits(m.isub(m.whole((m.bias + 2) << m.mantissa), field))
+    f = m.fma(m.mul(x, 0.25), scale, m.fma(scale, 0.25, -1.0))
+    e = m.sub(_exponent(m, bits), _exponent_base(m))
+    y = _log_sum(m, e, f, m.number(-0.0))
     y = m.select(m.lt(x, math.inf), y, x)
     edge = m.select(m.eq(x, -1.0), -math.inf, math.nan)
     y = m.select(m.compare_or_nan(">", x, -1.0), y, edge)
