@@ -104,9 +104,13 @@ def _may_share(
 def _is_elementwise(
     kernel: LoopKernel, read: int, write: int, schedule: Schedule
 ) -> bool:
-    """Every element is written once, and read at its own index only before that."""
+    """Every element is written once, and read at its own index only before that.
+
+    The store may stand outside of inner loops, as that of a number which a row gave.
+    """
     target = schedule.buffers[kernel.operands[write].buffer]
-    if product(kernel.axes) != target.elements:
+    axes = _axes_of_store(kernel.body, write)
+    if product(tuple(kernel.axes[a] for a in axes)) != target.elements:
         return False
     accesses: list[tuple[bool, Access]] = []
     for statement in statements_of(kernel.body):
@@ -121,11 +125,21 @@ def _is_elementwise(
     place = (store.strides, store.offset)
     same = all((a.strides, a.offset) == place for _, a in accesses)
     fixed = store.dynamic is None and all(a.dynamic is None for _, a in accesses)
-    own = all(
-        stride != 0 or size == 1
-        for stride, size in zip(store.strides, kernel.axes, strict=True)
-    )
+    own = all(store.strides[axis] != 0 or kernel.axes[axis] == 1 for axis in axes)
     return same and fixed and own
+
+
+def _axes_of_store(body: Sequence[Statement], operand: int) -> tuple[int, ...]:
+    """The axes of the loops around the last store to `operand`."""
+    found: tuple[int, ...] = ()
+    left: list[tuple[Statement, tuple[int, ...]]] = [(s, ()) for s in body]
+    while left:
+        statement, axes = left.pop()
+        if isinstance(statement, Loop):
+            left += [(s, (*axes, statement.axis)) for s in statement.body]
+        elif isinstance(statement, Store) and statement.access.operand == operand:
+            found = axes
+    return found
 
 
 def _with_pairs(

@@ -179,6 +179,10 @@ class Frame:
         values = dict(self.sized.plan.values)
         return aligned_empty(tuple(evaluate(dim, values) for dim in shape), dtype)
 
+    def finish_step(self) -> None:
+        """Let it run to its end: the stop cell was read by what ran before it."""
+        self._words[self.sized.commit_row, 4] = 1
+
     def run(self, stop: int | None = None) -> int:
         """Run once, see `vm.run`; `stop` is the address of a stop cell."""
         return vm.run(self.pc, self.stop_address if stop is None else stop)

@@ -151,6 +151,8 @@ def _commit(pc: int, stop: int) -> int:
             store_int64(status, STATUS_POSITION, position)
             store_int64(status, STATUS_VALUE, float64_bits(value))
             return NON_FINITE
+    if load_int64(pc, 4) != 0:
+        return FINISHED
     return STOPPED if atomic_load(stop) != 0 else FINISHED
 
 

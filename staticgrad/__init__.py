@@ -12,7 +12,7 @@ compiled to native code, and run without Python in the loop.
 array([2., 4.], dtype=float32)
 """
 
-from staticgrad import errors, metrics, nn, ops, optim, testing
+from staticgrad import amp, errors, metrics, nn, ops, optim, testing
 from staticgrad.calls import pure_callback
 from staticgrad.compiler.taps import Tap, taps
 from staticgrad.compiler.threads import get_num_threads, set_num_threads
@@ -54,12 +54,11 @@ __all__ = [
     "CompilerBug", "Constant", "DTypeError", "FactorisationError", "Graph",
     "GraphError", "HookWarning", "IndexOutOfRange", "Input", "LoopLimitError",
     "MemoryBudgetError", "NonFiniteError", "Parameter", "ShapeError", "Size",
-    "SparseMatrix", "State", "Tap", "Tensor", "Trainer", "clip_gradient", "compile",
-    "cond", "custom_op", "errors", "fori_loop", "get_num_threads", "grad",
+    "SparseMatrix", "State", "Tap", "Tensor", "Trainer", "amp", "clip_gradient",
+    "compile", "cond", "custom_op", "errors", "fori_loop", "get_num_threads", "grad",
     "hessian", "hvp", "jacobian", "jvp", "metrics", "nn", "on_gradient", "optim",
-    "pure_callback", "render", "reverse_gradient", "scan", "scope",
-    "set_num_threads", "sparse_hessian", "sparse_jacobian", "straight_through",
-    "substitute", "switch", "taps", "testing", "value_and_grad", "vjp", "vmap",
-    "while_loop",
+    "pure_callback", "render", "reverse_gradient", "scan", "scope", "set_num_threads",
+    "sparse_hessian", "sparse_jacobian", "straight_through", "substitute", "switch",
+    "taps", "testing", "value_and_grad", "vjp", "vmap", "while_loop",
 ]  # fmt: skip
 __all__ += ops.__all__

@@ -37,7 +37,8 @@ def _callables(callbacks: Iterable[Callback]) -> list[Callback]:
 def early_stopping(patience: int) -> Callback:
     """A callback that ends the training after `patience` epochs without a new least.
 
-    It looks at ``val_loss``, without validation at ``loss``.
+    It looks at ``val_loss``, without validation at ``loss``; with several phases at the
+    first one's.
     """
     patience = whole("early_stopping", patience)
     if patience < 1:
@@ -49,7 +50,8 @@ def early_stopping(patience: int) -> Callback:
 
     def callback(epoch: int, row: dict[str, float]) -> bool:
         nonlocal least, waited
-        loss = row.get("val_loss", row["loss"])
+        first = next(name for name in row if not name.startswith("val_"))
+        loss = row.get(f"val_{first}", row[first])
         waited = 0 if loss < least else waited + 1
         least = min(least, loss)
         return waited >= patience

@@ -7,8 +7,10 @@ a Run say where the loop stands, so entering the program again continues it:
 
     epoch:   stop if no epoch or no step is left
              unless started: shuffle, clear the sums, started = 1
-    step:    a full batch while there is one, then the tail
-    after:   validation, one row of history, epoch += 1, started = 0, again
+    step:    commit what is accumulated, if that is enough
+             a full batch while there is one, then the tail, phase by phase
+    after:   commit what is left; validation, one row of history, epoch += 1,
+             started = 0, again
 """
 
 from __future__ import annotations
@@ -39,19 +41,23 @@ class Batch:
     frame: Frame
     gathered: tuple[tuple[Array, Column], ...]
 
-    def scalars(self, run: Run) -> Sequence[Array]:
-        """Loss and metrics; outputs that are only checked come after them."""
-        return self.frame.outputs[: len(run.settings.names)]
+    def told(self, names: Sequence[str]) -> dict[str, Array]:
+        """The scalars called `names`; outputs that are only checked come after them."""
+        return dict(zip(names, self.frame.outputs, strict=False))
 
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """A dataset cut into batches: full ones while they last, then the tail."""
+    """A dataset cut into batches: full ones while they last, then the tail.
+
+    `names` are what its executable tells.
+    """
 
     executable: Executable
     data: Dataset
     full: Batch | None
     tail: Batch | None
+    names: tuple[str, ...]
 
     @property
     def batches(self) -> tuple[Batch, ...]:
@@ -73,7 +79,33 @@ class Feed:
         return self.data.samples // self.full.size * self.full.size
 
 
-def feed(executable: Executable, data: Dataset, batch_size: int) -> Feed:
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What follows several micro-batches: frames that commit them, and their names.
+
+    `pending` counts the micro-batches that wait.
+    """
+
+    executable: Executable
+    frame: Frame
+    names: tuple[str, ...]
+    pending: Cell
+
+    def failure(self) -> Exception | None:
+        """What the frame has reported, if anything."""
+        if not self.frame.status[STATUS_CODE]:
+            return None
+        return self.executable.traced(self.frame.error(), {})
+
+
+def group(executable: Executable, names: Sequence[str], pending: Cell) -> Group:
+    """The Group of an executable that commits, and tells `names`."""
+    return Group(executable, executable.frame({}), tuple(names), pending)
+
+
+def feed(
+    executable: Executable, data: Dataset, batch_size: int, names: Sequence[str]
+) -> Feed:
     """`data` cut into batches for `executable`: plans sizes, compiles nothing."""
     tail = data.samples % batch_size
     return Feed(
@@ -81,6 +113,7 @@ def feed(executable: Executable, data: Dataset, batch_size: int) -> Feed:
         data,
         _batch(executable, data, batch_size) if data.samples >= batch_size else None,
         _batch(executable, data, tail) if tail else None,
+        tuple(names),
     )
 
 
@@ -100,8 +133,20 @@ def _batch(executable: Executable, data: Dataset, size: int) -> Batch:
     return Batch(size, frame, tuple(gathered))
 
 
-def training_program(run: Run, train: Feed, validation: Feed | None = None) -> Program:
-    """The program of `run`; it ends when the epochs or steps of the run are done."""
+def training_program(
+    run: Run,
+    train: Sequence[Feed],
+    validation: Feed | None = None,
+    group: Group | None = None,
+) -> Program:
+    """The program of `run`; it ends when the epochs or steps of the run are done.
+
+    `train` has a feed for each phase of a step. A stop ends a step before its first
+    phase has committed anything.
+    """
+    for later in train[1:]:
+        for batch in later.batches:
+            batch.frame.finish_step()
     a = Assembler()
     settings = run.settings
     epoch, step, after, finish = (a.label() for _ in range(4))
@@ -117,8 +162,13 @@ def training_program(run: Run, train: Feed, validation: Feed | None = None) -> P
     a.place(stepping)
     _start_epoch(a, run)
     a.place(step)
-    _steps(a, run, train, after)
+    _steps(a, run, train, after, group)
     a.place(after)
+    if group is not None:
+        none = a.label()
+        a.jump_if_less(group.pending, 1, none)
+        _commit(a, run, group)
+        a.place(none)
     if validation is not None:
         validate(a, run, validation)
     _finish_epoch(a, run)
@@ -133,40 +183,73 @@ def _start_epoch(a: Assembler, run: Run) -> None:
     for total in run.totals.values():
         a.set(total, 0.0)
     a.set(run.seen, 0)
+    a.set(run.commits, 0)
     a.set(run.started, 1)
 
 
-def _steps(a: Assembler, run: Run, train: Feed, after: Label) -> None:
-    top, more = a.place(), a.label()
+def _steps(
+    a: Assembler, run: Run, train: Sequence[Feed], after: Label, group: Group | None
+) -> None:
+    top, more, first = a.place(), a.label(), train[0]
+    if group is not None:
+        few = a.label()
+        a.jump_if_less(group.pending, run.settings.accumulate, few)
+        _commit(a, run, group)
+        a.place(few)
     a.jump_if_less(run.steps, run.settings.steps, more)
     a.jump(after)
     a.place(more)
     rest = a.label()
-    if train.full is not None:
-        a.jump_if_less(train.full_samples - 1, run.seen, rest)
-        _step(a, run, train.full)
+    if first.full is not None:
+        a.jump_if_less(first.full_samples - 1, run.seen, rest)
+        _step(a, run, [(f.full, f.names) for f in train if f.full], group)
         a.jump(top)
     a.place(rest)
-    if train.tail is not None:
-        a.jump_if_less(train.data.samples - 1, run.seen, after)
-        _step(a, run, train.tail)
+    if first.tail is not None:
+        a.jump_if_less(first.data.samples - 1, run.seen, after)
+        _step(a, run, [(f.tail, f.names) for f in train if f.tail], group)
 
 
-def _step(a: Assembler, run: Run, batch: Batch) -> None:
-    """One step; what follows the batch's program happens only if it has committed."""
-    for buffer, column in batch.gathered:
-        a.gather(buffer, column.array, run.order, run.seen, batch.size, _axis(column))
-    a.run(batch.frame)
-    scalars = zip(run.totals.items(), batch.scalars(run), strict=True)
-    for (name, total), scalar in scalars:
-        a.record(total, scalar, batch.size)
-        if run.settings.record == "step":
-            value = Cell(0.0, np.float64)
-            a.set(value, 0.0)
-            a.record(value, scalar, 1)
-            a.mean(run.columns[name], run.steps, value, 1)
-    a.add(run.seen, batch.size)
+def _step(
+    a: Assembler, run: Run, phases: Sequence[tuple[Batch, tuple[str, ...]]],
+    group: Group | None,
+) -> None:  # fmt: skip
+    """One step; what follows the first phase's program happens only if it commits."""
+    size = phases[0][0].size
+    for batch, _ in phases:
+        for buffer, column in batch.gathered:
+            a.gather(buffer, column.array, run.order, run.seen, size, _axis(column))
+    for batch, _ in phases:
+        a.run(batch.frame)
+    for batch, names in phases:
+        for name, scalar in batch.told(names).items():
+            _record(a, run, name, scalar, size)
+    if group is None:
+        a.add(run.commits, 1)
+    else:
+        a.add(group.pending, 1)
+    a.add(run.seen, size)
     a.add(run.steps, 1)
+
+
+def _record(a: Assembler, run: Run, name: str, scalar: Array, size: int) -> None:
+    """Add to the sum of the epoch, where what is told once an update weighs 1."""
+    mark = name in run.settings.marks
+    a.record(run.totals[name], scalar, 1 if mark else size)
+    if run.settings.per_step(name):
+        value = Cell(0.0, np.float64)
+        a.set(value, 0.0)
+        a.record(value, scalar, 1)
+        a.mean(run.columns[name], run.steps, value, 1)
+
+
+def _commit(a: Assembler, run: Run, group: Group) -> None:
+    """The update of a group of micro-batches."""
+    a.run(group.frame)
+    a.set(group.pending, 0)
+    for name, scalar in zip(group.names, group.frame.outputs, strict=False):
+        _record(a, run, name, scalar, 1)
+    a.add(run.commits, 1)
 
 
 def validate(a: Assembler, run: Run, validation: Feed) -> None:
@@ -174,36 +257,36 @@ def validate(a: Assembler, run: Run, validation: Feed) -> None:
     samples = validation.data.samples
     order = np.arange(samples, dtype=np.int64)
     place = Cell(0)
-    totals = [Cell(0.0, np.float64) for _ in run.settings.names]
+    totals = {name: Cell(0.0, np.float64) for name in run.settings.names}
     a.set(place, 0)
-    for total in totals:
+    for total in totals.values():
         a.set(total, 0.0)
     if validation.full is not None:
         top = a.place()
-        _evaluate(a, run, validation.full, order, place, totals)
+        _evaluate(a, validation.full, order, place, totals)
         a.jump_if_less(place, validation.full_samples, top)
     if validation.tail is not None:
-        _evaluate(a, run, validation.tail, order, place, totals)
-    for name, total in zip(run.settings.validated_names, totals, strict=True):
-        a.mean(run.columns[name], run.row, total, samples)
+        _evaluate(a, validation.tail, order, place, totals)
+    for name, total in totals.items():
+        a.mean(run.columns[f"val_{name}"], run.row, total, samples)
 
 
 def _evaluate(
-    a: Assembler, run: Run, batch: Batch, order: Array, place: Cell,
-    totals: Sequence[Cell],
-) -> None:  # fmt: skip
+    a: Assembler, batch: Batch, order: Array, place: Cell, totals: dict[str, Cell]
+) -> None:
     for buffer, column in batch.gathered:
         a.gather(buffer, column.array, order, place, batch.size, _axis(column))
     a.run(batch.frame)
-    for total, scalar in zip(totals, batch.scalars(run), strict=True):
-        a.record(total, scalar, batch.size)
+    for name, scalar in batch.told(tuple(totals)).items():
+        a.record(totals[name], scalar, batch.size)
     a.add(place, batch.size)
 
 
 def _finish_epoch(a: Assembler, run: Run) -> None:
-    if run.settings.record == "epoch":
-        for name, total in run.totals.items():
-            a.mean(run.columns[name], run.row, total, run.seen)
+    for name, total in run.totals.items():
+        if not run.settings.per_step(name):
+            weight = run.commits if name in run.settings.marks else run.seen
+            a.mean(run.columns[name], run.row, total, weight)
     a.add(run.row, 1)
     a.add(run.epoch, 1)
     a.set(run.started, 0)

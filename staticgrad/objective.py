@@ -1,89 +1,264 @@
-"""What a Trainer minimises: a loss with its metrics, updates and leaves, checked."""
+"""What a Trainer minimises: losses with their metrics, updates and leaves, checked.
+
+A step has one phase per loss. A phase updates at once, or, with `accumulate`, adds its
+gradients up and leaves the updates to a Commit that runs after some micro-batches.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 from staticgrad import ops
+from staticgrad.amp import LossScale, Pair
+from staticgrad.commit import (
+    Accumulator,
+    Commit,
+    Rules,
+    committed,
+    counts,
+    gated,
+    must_be_finite,
+)
+from staticgrad.data import BATCH
 from staticgrad.differentiate import grad
 from staticgrad.errors import DTypeError, GraphError, ShapeError
 from staticgrad.ir.graph import homes, topological
-from staticgrad.ir.node import Input, Parameter, Stored, Tensor
+from staticgrad.ir.node import Input, Parameter, Stored, Tensor, static_shape
 from staticgrad.ir.source import at, here
-from staticgrad.ir.types import is_float
+from staticgrad.ir.types import FLOAT32, computed, is_float, is_half
+from staticgrad.ops.named import named
 from staticgrad.optim import Optimizer
 from staticgrad.trees import flatten
 
-CheckFinite: TypeAlias = Literal["loss", "gradients"] | None
-Pair: TypeAlias = tuple[Stored, Tensor]
 Leaf = TypeVar("Leaf", bound=Tensor)
 
 
 @dataclass(frozen=True, slots=True)
-class Objective:
-    """`scalars` (loss first), what a step updates, what has to be finite, the leaves.
+class Part:
+    """One loss of a Trainer, what minimises it and over what; `name` may be empty."""
 
-    `inputs` and `stored` are in order of creation.
+    name: str
+    loss: Tensor
+    optimizer: Optimizer
+    parameters: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One part of a step, an executable of its own.
+
+    `scalars` are told for each batch, `marks` for each update; `finite` have to be so
+    before anything is written. `group` is what follows several micro-batches.
     """
 
     scalars: dict[str, Tensor]
+    marks: dict[str, Tensor]
     updates: tuple[Pair, ...]
     finite: tuple[Tensor, ...]
+    group: Commit | None = None
+
+    @property
+    def told(self) -> dict[str, Tensor]:
+        """What the executable of the batch gives."""
+        return self.scalars | (self.marks if self.group is None else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """The phases of a step; `inputs` and `stored` are in order of creation."""
+
+    phases: tuple[Phase, ...]
     inputs: tuple[Input, ...]
     stored: tuple[Stored, ...]
 
+    @property
+    def scalars(self) -> dict[str, Tensor]:
+        """Losses and metrics."""
+        return {n: t for phase in self.phases for n, t in phase.scalars.items()}
 
-def objective(
-    loss: Tensor,
-    optimizer: Optimizer,
-    parameters: Any,
-    metrics: Mapping[str, Tensor],
-    check_finite: CheckFinite,
-    simplify: bool,
-) -> Objective:
-    """The Objective of `loss`: updates are the optimiser's and those of its graph."""
-    scalars = _scalars(loss, metrics)
-    if check_finite not in ("loss", "gradients", None):
-        raise GraphError(
-            "Trainer requires check_finite 'loss', 'gradients' or None, got "
-            f"{check_finite!r}{at(here())}"
-        )
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The names of what is told once an update."""
+        return tuple(name for phase in self.phases for name in phase.marks)
+
+
+def parts(loss: Any, optimizer: Any, parameters: Any) -> list[Part]:
+    """The Parts that a Trainer's first arguments mean: one loss, a list or a dict."""
+    if isinstance(loss, Mapping):
+        return [_part(str(name), value) for name, value in loss.items()]
+    if isinstance(loss, list | tuple):
+        return [_part(str(number + 1), value) for number, value in enumerate(loss)]
     if not isinstance(optimizer, Optimizer):
         raise GraphError(
             "Trainer requires an optimizer such as sg.optim.Adam(1e-3), got "
             f"{optimizer!r}{at(here())}"
         )
-    wrt = _trainable(loss) if parameters is None else flatten(parameters)[0]
-    grads = grad(loss, wrt, simplify=simplify)
-    graphs = homes(scalars.values())
-    updates = [pair for graph in graphs for pair in graph.updates]
-    updates += optimizer.updates(grads, wrt)
-    finite = [loss] if check_finite else []
-    if check_finite == "gradients":
-        finite += [ops.max(ops.absolute(g)) for g in grads]  # NaN and infinity survive
-    roots = [*scalars.values(), *(new for _, new in updates)]
-    stored = dict.fromkeys([*_leaves(roots, Stored), *(leaf for leaf, _ in updates)])
-    return Objective(
-        scalars, tuple(updates), tuple(finite), _leaves(roots, Input), tuple(stored)
-    )
+    return [Part("", loss, optimizer, parameters)]
 
 
-def _scalars(loss: Tensor, metrics: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    if "loss" in metrics:
+def _part(name: str, value: Any) -> Part:
+    if not isinstance(value, tuple | list) or len(value) not in (2, 3):
         raise GraphError(
-            f"Trainer requires metrics with names of their own, got 'loss'{at(here())}"
+            "Trainer requires phases as (loss, optimizer, parameters), got "
+            f"{value!r} as phase {name}{at(here())}"
         )
-    found = {"loss": loss, **metrics}
-    for name, tensor in found.items():
+    loss, optimizer, *parameters = value
+    if not isinstance(optimizer, Optimizer):
+        raise GraphError(
+            f"Trainer requires an optimizer in phase {name}, got {optimizer!r}; "
+            f"write (loss, sg.optim.Adam(1e-3), parameters){at(here())}"
+        )
+    return Part(name, loss, optimizer, *parameters)
+
+
+def objective(
+    given: Sequence[Part],
+    metrics: Mapping[str, Tensor],
+    rules: Rules,
+    scales: Sequence[LossScale | None],
+    accumulate: int,
+    simplify: bool,
+) -> Objective:
+    """The Objective of the parts: updates are the optimisers' and those of graphs."""
+    wanted = [_wanted(part) for part in given]
+    _require_disjoint(given, wanted)
+    told = _scalars(given, metrics)
+    own = _shared_out(told)
+    phases = tuple(
+        _phase(part, wrt, scalars, pairs, rules, scale, accumulate, simplify)
+        for part, wrt, scalars, pairs, scale in zip(
+            given, wanted, told, own, scales, strict=True
+        )
+    )
+    roots = [t for phase in phases for t in _roots(phase)]
+    leaves = [leaf for phase in phases for leaf, _ in _pairs(phase)]
+    stored = dict.fromkeys([*_leaves(roots, Stored), *leaves])
+    return Objective(phases, _leaves(roots, Input), tuple(stored))
+
+
+def _phase(
+    part: Part, wrt: Sequence[Parameter], scalars: dict[str, Tensor],
+    pairs: Sequence[Pair], rules: Rules, scale: LossScale | None, accumulate: int,
+    simplify: bool,
+) -> Phase:  # fmt: skip
+    loss = part.loss
+    if is_half(loss.dtype):
+        loss = ops.astype(loss, FLOAT32)
+    if scale is None:
+        grads = grad(loss, list(wrt), simplify=simplify)
+    else:
+        start = ops.astype(scale.value, loss.dtype)
+        scaled = grad(loss, list(wrt), cotangent=start, simplify=simplify)
+        grads, _ = scale.unscale(scaled)
+    finite = must_be_finite(rules, loss, grads)
+    if accumulate == 1:
+        done = committed(grads, wrt, part.optimizer, rules, scale, loss)
+        updates = (*gated(done.finite_step, pairs), *done.updates)
+        return Phase(scalars, _renamed(part, done.marks), updates, finite)
+    ok = counts(rules, loss, grads, scale)
+    group = _accumulator(wrt)
+    added = group.added(grads, _samples(loss))
+    done = committed(group.means(), wrt, part.optimizer, rules, scale, None)
+    late = Commit((*done.updates, *group.cleared()), _renamed(part, done.marks))
+    return Phase(scalars, late.marks, (*gated(ok, pairs), *added), finite, late)
+
+
+def _accumulator(wrt: Sequence[Parameter]) -> Accumulator:
+    sums: list[Stored] = [
+        ops.state(
+            np.zeros(static_shape(p.shape) or (), computed(p.dtype)),
+            name=f"{p.name}.accumulated",
+        )
+        for p in wrt
+    ]
+    return Accumulator(wrt, [*sums, ops.state(np.float64(0), name="accumulated")])
+
+
+def _samples(loss: Tensor) -> Tensor:
+    """How many samples the micro-batch has: the size ``batch``, or one."""
+    if any(BATCH in leaf.shape for leaf in _leaves([loss], Input)):
+        return named("extent", size=BATCH)
+    return ops.constant(np.float64(1))
+
+
+def _renamed(part: Part, marks: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {_name(part, name): tensor for name, tensor in marks.items()}
+
+
+def _name(part: Part, word: str) -> str:
+    """``loss``; ``loss_1`` in a list of phases; ``critic_loss`` in a dict of them."""
+    if not part.name:
+        return word
+    return f"{word}_{part.name}" if part.name.isdigit() else f"{part.name}_{word}"
+
+
+def _wanted(part: Part) -> list[Parameter]:
+    _require_scalar("the loss", part.loss)
+    if not is_float(part.loss.dtype):
+        raise DTypeError(
+            f"Trainer requires a float loss, got {part.loss.type}{at(here())}"
+        )
+    if part.parameters is None:
+        return _trainable(part.loss)
+    return list(flatten(part.parameters)[0])
+
+
+def _require_disjoint(given: Sequence[Part], wanted: Sequence[list[Parameter]]) -> None:
+    owner: dict[Parameter, str] = {}
+    for part, wrt in zip(given, wanted, strict=True):
+        for parameter in wrt:
+            if owner.setdefault(parameter, part.name) != part.name:
+                raise GraphError(
+                    "Trainer requires phases with parameters of their own, got "
+                    f"{parameter.name!r} in {owner[parameter]} and {part.name}; give "
+                    f"each phase its parameters{at(here())}"
+                )
+
+
+def _scalars(
+    given: Sequence[Part], metrics: Mapping[str, Tensor]
+) -> list[dict[str, Tensor]]:
+    """What each phase tells: its loss, the first one the metrics too."""
+    found: list[dict[str, Tensor]] = [{_name(p, "loss"): p.loss} for p in given]
+    taken = {name for scalars in found for name in scalars}
+    for name, tensor in metrics.items():
+        if name in taken:
+            raise GraphError(
+                f"Trainer requires metrics with names of their own, got {name!r}"
+                f"{at(here())}"
+            )
         _require_scalar(name, tensor)
-    if not is_float(loss.dtype):
-        raise DTypeError(f"Trainer requires a float loss, got {loss.type}{at(here())}")
-    return {
-        name: tensor if is_float(tensor.dtype) else tensor.astype("float64")
-        for name, tensor in found.items()
-    }
+        found[0][name] = tensor
+    return [
+        {n: t if is_float(t.dtype) else t.astype("float64") for n, t in part.items()}
+        for part in found
+    ]
+
+
+def _shared_out(told: Sequence[Mapping[str, Tensor]]) -> list[list[Pair]]:
+    """The graphs' updates, each for the first phase that computes what it needs."""
+    reached = [{n for n in topological(part.values()) if n.inputs} for part in told]
+    graphs = dict.fromkeys(g for part in told for g in homes(part.values()))
+    shares: list[list[Pair]] = [[] for _ in told]
+    for graph in graphs:
+        for pair in graph.updates:
+            needed = set(topological([pair[1]]))
+            fitting = [n for n, nodes in enumerate(reached) if nodes & needed]
+            shares[fitting[0] if fitting else 0].append(pair)
+    return shares
+
+
+def _pairs(phase: Phase) -> tuple[Pair, ...]:
+    return phase.updates + (phase.group.updates if phase.group else ())
+
+
+def _roots(phase: Phase) -> list[Tensor]:
+    told = [*phase.scalars.values(), *phase.marks.values()]
+    return [*told, *phase.finite, *(new for _, new in _pairs(phase))]
 
 
 def _require_scalar(name: str, tensor: Any) -> None:

@@ -35,7 +35,8 @@ class Settings:
     """What must stay as it was for a run to be resumed.
 
     `first_epoch` counts from the first epoch that the trainer ever ran, so that two
-    fits in a row shuffle as one.
+    fits in a row shuffle as one. `marks` are told once an update, which comes after
+    `accumulate` batches.
     """
 
     samples: int
@@ -48,6 +49,13 @@ class Settings:
     record: Record
     names: tuple[str, ...]
     first_epoch: int = 0
+    marks: tuple[str, ...] = ()
+    accumulate: int = 1
+
+    def per_step(self, name: str) -> bool:
+        """Whether the column `name` has a value per step instead of per epoch."""
+        told = name in self.names or (name in self.marks and self.accumulate == 1)
+        return self.record == "step" and told
 
     @property
     def steps_per_epoch(self) -> int:
@@ -64,7 +72,8 @@ class Run:
     """The cells, sums, permutation and history of one call of fit.
 
     `epoch` counts over the trainer's life; `started` is 1 within an epoch; `seen` are
-    the samples of the epoch whose steps are done; `row` is the next row of the history.
+    the samples of the epoch whose steps are done; `row` is the next row of the history;
+    `commits` are the updates of the epoch.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -75,13 +84,16 @@ class Run:
         self.seen = Cell(0)
         self.steps = Cell(0)
         self.row = Cell(0)
+        self.commits = Cell(0)
         self.seed = Cell((settings.seed + 2**63) % 2**64 - 2**63)
         self.order = np.arange(settings.samples, dtype=np.int64)
-        self.totals = {name: Cell(0.0, np.float64) for name in settings.names}
-        per_step = settings.record == "step"
+        told = (*settings.names, *settings.marks)
+        self.totals = {name: Cell(0.0, np.float64) for name in told}
         length = min(settings.steps, settings.epochs * settings.steps_per_epoch)
-        rows = length if per_step else settings.epochs
-        self.columns: History = {name: np.zeros(rows) for name in settings.names}
+        self.columns: History = {
+            name: np.zeros(length if settings.per_step(name) else settings.epochs)
+            for name in told
+        }
         for name in settings.validated_names:
             self.columns[name] = np.zeros(settings.epochs)
 
@@ -100,8 +112,7 @@ class Run:
         }
 
     def _rows(self, name: str) -> int:
-        per_step = self.settings.record == "step" and name in self.settings.names
-        return int(self.steps.value if per_step else self.row.value)
+        return int(self.steps.value if self.settings.per_step(name) else self.row.value)
 
     def last_row(self) -> dict[str, float]:
         """The last complete row, as floats."""
@@ -130,22 +141,31 @@ class Run:
         return arrays, {"settings": asdict(self.settings), "cells": cells}
 
 
-_CELLS = ("epoch", "started", "seen", "steps", "row")
+_CELLS = ("epoch", "started", "seen", "steps", "row", "commits")
 
 
 def restored(arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> Run:
     """The run that `saved` has taken apart."""
     settings = dict(facts["settings"])
     settings["names"] = tuple(settings["names"])
+    settings["marks"] = tuple(settings.get("marks", ()))
     run = Run(Settings(**settings))
     for name in _CELLS:
-        getattr(run, name).value = facts["cells"][name]
+        getattr(run, name).value = facts["cells"].get(name, 0)
     run.order[...] = arrays["order"]
     for name, column in run.columns.items():
         np.copyto(column, arrays[f"column.{name}"])
     for name, total in run.totals.items():
         total.array[...] = arrays[f"total.{name}"]
     return run
+
+
+def after_phases(error: Exception, number: int) -> Exception:
+    """`error` of phase `number` of a step, which says what is applied already."""
+    if not number:
+        return error
+    earlier = "phase 1" if number == 1 else f"phases 1 to {number}"
+    return type(error)(f"{error}  in phase {number + 1}; {earlier} of it applied")
 
 
 def require_equal(stored: Settings, wanted: Settings) -> None:

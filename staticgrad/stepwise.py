@@ -6,7 +6,7 @@ the same order of samples, the same sums, the same places to stop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from staticgrad.compiler.executable import Executable
 from staticgrad.compiler.vm import FINISHED, STOPPED
 from staticgrad.data import Dataset
 from staticgrad.ops.philox import philox
-from staticgrad.run import Run
+from staticgrad.run import Run, after_phases
 
 Array = npt.NDArray[Any]
 
@@ -38,8 +38,8 @@ def permutation(count: int, seed: int, epoch: int) -> Array:
 
 
 def train(
-    run: Run, step: Executable, data: Dataset, scorer: Executable | None,
-    validation: Dataset | None, stop: Cell,
+    run: Run, steps: Sequence[Executable], data: Dataset, scorer: Executable | None,
+    validation: Dataset | None, stop: Cell, group: tuple[Executable, Cell] | None,
 ) -> int:  # fmt: skip
     """Continue `run` until it is done (FINISHED) or `stop` is set (STOPPED)."""
     while run.started.value or (
@@ -48,9 +48,15 @@ def train(
         if not run.started.value:
             _start_epoch(run)
         for rows in _remaining(run, data):
+            if group is not None and group[1].value >= run.settings.accumulate:
+                _commit(run, *group)
             if stop.value:
                 return STOPPED
-            _step(run, _called(run, step, data.batch(rows)), len(rows))
+            _step(run, steps, data.batch(rows), len(rows))
+            if group is not None:
+                group[1].value += 1
+        if group is not None and group[1].value:
+            _commit(run, *group)
         if scorer is not None and validation is not None:
             stopped = not validate(run, scorer, validation, stop)
             if stopped:
@@ -67,6 +73,7 @@ def _start_epoch(run: Run) -> None:
     for total in run.totals.values():
         total.value = 0.0
     run.seen.value = 0
+    run.commits.value = 0
     run.started.value = 1
 
 
@@ -86,13 +93,35 @@ def _called(
     return scalars
 
 
-def _step(run: Run, scalars: dict[str, Array], rows: int) -> None:
-    for name, total in run.totals.items():
-        total.value += float(scalars[name]) * rows
-        if run.settings.record == "step":
-            run.columns[name][run.steps.value] = scalars[name]
+def _step(
+    run: Run, steps: Sequence[Executable], batch: dict[str, Array], rows: int
+) -> None:
+    told: dict[str, Array] = {}
+    for number, step in enumerate(steps):
+        try:
+            told |= _called(run, step, batch)
+        except (NonFiniteError, IndexOutOfRange) as error:
+            raise after_phases(error, number) from None
+    for name, value in told.items():
+        _record(run, name, value, rows)
+    if run.settings.accumulate == 1:
+        run.commits.value += 1
     run.seen.value += rows
     run.steps.value += 1
+
+
+def _record(run: Run, name: str, value: Array, rows: int) -> None:
+    weight = 1 if name in run.settings.marks else rows
+    run.totals[name].value += float(value) * weight
+    if run.settings.per_step(name):
+        run.columns[name][run.steps.value] = value
+
+
+def _commit(run: Run, group: Executable, pending: Cell) -> None:
+    for name, value in _called(run, group, {}).items():
+        _record(run, name, value, 1)
+    pending.value = 0
+    run.commits.value += 1
 
 
 def validate(run: Run, scorer: Executable, data: Dataset, stop: Cell) -> bool:
@@ -117,9 +146,11 @@ def score(run: Run, executable: Executable, data: Dataset, stop: Cell) -> int:
 
 
 def _finish_epoch(run: Run) -> None:
-    if run.settings.record == "epoch":
-        for name, total in run.totals.items():
-            run.columns[name][run.row.value] = total.value / run.seen.value
+    for name, total in run.totals.items():
+        if not run.settings.per_step(name):
+            mark = name in run.settings.marks
+            weight = run.commits.value if mark else run.seen.value
+            run.columns[name][run.row.value] = total.value / weight
     run.row.value += 1
     run.epoch.value += 1
     run.started.value = 0

@@ -1,9 +1,10 @@
 """Trainer: a loss, an optimiser, and the loop over data.
 
-One executable trains (mode "train": loss, metrics, updates), one scores (mode "eval":
-loss and metrics). Each is compiled once; batches of other sizes, tails and validation
-are planned again, never compiled again. ``fit`` is one native call (loop.py) on targets
-with a virtual machine, one call per epoch where callbacks ask for Python.
+One executable per phase trains (mode "train": loss, metrics, updates), one scores (mode
+"eval": losses and metrics), with `accumulate` one commits groups of batches. Each is
+compiled once; batches of other sizes, tails and validation are planned again, never
+compiled again. ``fit`` is one native call (loop.py) on targets with a virtual machine,
+one call per epoch where callbacks ask for Python.
 """
 
 from __future__ import annotations
@@ -17,22 +18,37 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad import checkpoint, loop, saving, stepwise
+from staticgrad.amp import LossScale
 from staticgrad.bar import shown
 from staticgrad.callbacks import Callback, advance, listed
+from staticgrad.commit import CheckFinite, OnNonfinite, rules
 from staticgrad.compiler.assembler import Cell
 from staticgrad.compiler.executable import Executable, Memory
 from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.taps import Tap
 from staticgrad.compiler.vm import FINISHED, STOPPED
 from staticgrad.data import BatchAxis, Dataset, dataset, whole
-from staticgrad.errors import GraphError
+from staticgrad.errors import (
+    CompilerBug,
+    GraphError,
+    IndexOutOfRange,
+    NonFiniteError,
+)
 from staticgrad.function import compile as compile_graph
 from staticgrad.interrupt import run_interruptibly
-from staticgrad.ir.node import Tensor
+from staticgrad.ir.node import State, Tensor
 from staticgrad.ir.source import at, here
-from staticgrad.objective import CheckFinite, objective
-from staticgrad.optim import Optimizer
-from staticgrad.run import FOREVER, History, Record, Run, Settings, evaluation
+from staticgrad.objective import objective, parts
+from staticgrad.optim import Clip, Optimizer
+from staticgrad.run import (
+    FOREVER,
+    History,
+    Record,
+    Run,
+    Settings,
+    after_phases,
+    evaluation,
+)
 from staticgrad.run import require_equal as require_same_settings
 from staticgrad.watching import GradientWatch, StepTaps
 
@@ -44,9 +60,27 @@ class Trainer:
 
     `loss` is a float scalar, a mean over the batch; `parameters` (a tree) restricts
     what is trained, by default every trainable parameter of the loss; `metrics` maps
-    names to scalars. With `check_finite` "loss" or "gradients" a step whose loss (or
-    whose gradients too) is not finite raises NonFiniteError and changes nothing. `seed`
-    starts the random stream of layers such as Dropout anew.
+    names to scalars. `seed` starts the random stream of layers such as Dropout anew.
+
+    Instead of one loss there may be phases, a list ``[(loss, optimizer, parameters),
+    ...]`` or a dict of them: each step runs them in order on its batch, later ones see
+    the updates of earlier ones. The history then has ``loss_1``, ``loss_2``..., or
+    ``critic_loss`` for the key "critic".
+
+    `accumulate` joins the gradients of so many batches, weighted by samples, before
+    each update; what is left at the end of an epoch is updated, too.
+
+    `check_finite` is "loss", "gradients" (the loss, too) or None. What happens where
+    they are not: `on_nonfinite` "raise" (NonFiniteError, the step changes nothing),
+    "skip" (nothing but the random stream changes; ``history["skipped"]`` tells the
+    share) or "replace" (NaN in gradients becomes 0, infinities the largest numbers;
+    the loss is not checked; ``history["replaced"]``).
+
+    `clip` is ``sg.optim.clip_by_global_norm(1.0)``, ``clip_by_value``, or several of
+    them; ``history["clipped"]`` tells the share of steps. `loss_scale` is an
+    ``sg.amp.LossScale``, "dynamic" for a new one, or a number that stays: gradients are
+    taken of the scaled loss, divided by the scale and checked before they are clipped,
+    and steps whose gradients overflow are skipped.
 
     >>> import numpy as np, staticgrad as sg
     >>> with sg.Graph():
@@ -62,27 +96,42 @@ class Trainer:
 
     def __init__(
         self,
-        loss: Tensor,
-        optimizer: Optimizer,
+        loss: Any,
+        optimizer: Optimizer | None = None,
         parameters: Any = None,
         metrics: Mapping[str, Tensor] | None = None,
         *,
         target: Literal["cpu", "reference"] = "cpu",
+        accumulate: int = 1,
+        clip: Clip | Iterable[Clip] | None = None,
+        loss_scale: LossScale | Literal["dynamic"] | float | None = None,
         check_finite: CheckFinite = "loss",
+        on_nonfinite: OnNonfinite | None = None,
         seed: int | None = None,
     ) -> None:
-        self.optimizer = optimizer
+        given = parts(loss, optimizer, parameters)
+        self.optimizers = tuple(part.optimizer for part in given)
         self.target: Literal["cpu", "reference"] = target
+        self.accumulate = _checked_accumulate(accumulate, len(given))
+        self.loss_scale, scales = _scales(loss_scale, len(given))
+        chosen = rules(check_finite, on_nonfinite, clip, self.loss_scale is not None)
         self._objective = goal = objective(
-            loss, optimizer, parameters, metrics or {}, check_finite,
+            given, metrics or {}, chosen, scales, self.accumulate,
             simplify=target != "reference",
         )  # fmt: skip
-        self._train: Executable = compile_graph(
-            goal.scalars, inputs=goal.inputs, updates=goal.updates, mode="train",
-            target=target, finite=goal.finite, seed=seed,
+        self._steps: tuple[Executable, ...] = tuple(
+            compile_graph(
+                phase.told, inputs=goal.inputs, updates=phase.updates, mode="train",
+                target=target, finite=phase.finite, seed=seed,
+            )
+            for phase in goal.phases
         )  # fmt: skip
-        self._taps = StepTaps(loss, parameters, simplify=target != "reference")
-        self._stored = checkpoint.named_leaves(goal.stored, optimizer.states)
+        self._taps = StepTaps(
+            given[0].loss, given[0].parameters, simplify=target != "reference"
+        )
+        self._group = self._compiled_group()
+        self._pending = Cell(0)
+        self._stored = checkpoint.named_leaves(goal.stored, self._optimizer_states)
         self._plan: Plan | None = None
         self._epochs = 0
         self._stopped: Run | None = None
@@ -100,18 +149,44 @@ class Trainer:
 
         With `gradient` it is the gradient of the loss with respect to `tensor`. The
         rest is as in `Executable.tap`; callbacks take the GIL, `record` does not. A
-        tensor that the loss does not depend on is a GraphError that names the cut.
+        tensor that the loss does not depend on is a GraphError that names the cut. With
+        several phases it is the first one that is looked at.
         """
         if gradient:
             tensor = self._taps.gradient_of(tensor)
-        return self._train.tap(tensor, callback, record=record)
+        return self._steps[0].tap(tensor, callback, record=record)
 
     def watch_gradients(self, last: int = 1000) -> GradientWatch:
         """Mean, std, min, max and norm of each parameter's gradient, step by step.
 
         They are computed in the kernels and kept for the `last` steps.
         """
-        return self._taps.watch(self._train, last)
+        return self._taps.watch(self._steps[0], last)
+
+    def _compiled_group(self) -> Executable | None:
+        """What commits a group of micro-batches."""
+        group = self._objective.phases[0].group
+        if group is None:
+            return None
+        return compile_graph(
+            group.marks, inputs=(), updates=group.updates, mode="train",
+            target=self.target,
+        )  # fmt: skip
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The optimiser; the first phase's, where there are several."""
+        return self.optimizers[0]
+
+    @property
+    def _optimizer_states(self) -> dict[str, State]:
+        if len(self.optimizers) == 1:
+            return self.optimizer.states
+        return {
+            f"{number}.{name}": state
+            for number, optimizer in enumerate(self.optimizers, 1)
+            for name, state in optimizer.states.items()
+        }
 
     @cached_property
     def _score(self) -> Executable:
@@ -126,33 +201,60 @@ class Trainer:
 
     @property
     def learning_rate(self) -> float:
-        """The optimiser's step size; settable at any time, nothing is compiled."""
+        """The optimiser's step size; settable at any time, nothing is compiled.
+
+        With several phases it is the first one's to read, and that of all to set; each
+        of ``trainer.optimizers`` has its own.
+        """
         return self.optimizer.learning_rate
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
-        self.optimizer.learning_rate = rate
+        for optimizer in self.optimizers:
+            optimizer.learning_rate = rate
 
     def reset_optimizer(self) -> None:
-        """Clear the optimiser's moments and step count."""
-        self.optimizer.reset()
+        """Clear the optimisers' moments and step counts."""
+        for optimizer in self.optimizers:
+            optimizer.reset()
 
     @property
     def memory(self) -> Memory:
         """The memory plan of the training step that was run last."""
-        return self._train.memory if self._plan is None else Memory(self._plan)
+        return self._steps[0].memory if self._plan is None else Memory(self._plan)
 
     def explain(self) -> str:
         """What was compiled, and for which sizes it was planned."""
-        parts = [f"training step\n{self._train.explain()}"]
+        several = len(self._steps) > 1
+        found = [
+            f"training step{f', phase {n}' if several else ''}\n{step.explain()}"
+            for n, step in enumerate(self._steps, 1)
+        ]
+        if self._group is not None:
+            found.append(f"update after {self.accumulate}\n{self._group.explain()}")
         if "_score" in self.__dict__:
-            parts.append(f"evaluation\n{self._score.explain()}")
-        return "\n\n".join(parts)
+            found.append(f"evaluation\n{self._score.explain()}")
+        return "\n\n".join(found)
 
     def step(self, /, **batch: npt.ArrayLike) -> dict[str, float]:
-        """One step on one batch; loss and metrics as they were before the update."""
+        """One step on one batch; loss and metrics as they were before the update.
+
+        With `accumulate` the update comes with every so many steps; what is told once
+        an update, such as "clipped", is in the result of such a step.
+        """
         self._plan = None
-        return {name: float(value) for name, value in self._train(**batch).items()}
+        told: dict[str, Any] = {}
+        for number, step in enumerate(self._steps):
+            try:
+                told |= step(**batch)
+            except (NonFiniteError, IndexOutOfRange) as error:
+                raise after_phases(error, number) from None
+        if self._group is not None:
+            self._pending.value += 1
+            if self._pending.value >= self.accumulate:
+                told |= self._group()
+                self._pending.value = 0
+        return {name: float(value) for name, value in told.items()}
 
     def evaluate(
         self,
@@ -173,7 +275,7 @@ class Trainer:
         if self.target == "reference":
             _finish(lambda stop: stepwise.score(run, self._score, ready, stop))
         else:
-            feed = loop.feed(self._score, ready, size)
+            feed = loop.feed(self._score, ready, size, self._names)
             program = loop.evaluation_program(run, feed)
             _require_success(_finish(program.run), run, [feed])
         row = {name: float(column[0]) for name, column in run.columns.items()}
@@ -263,7 +365,8 @@ class Trainer:
             validation_samples=scored.samples if scored else 0, epochs=epochs,
             steps=FOREVER if steps is None else steps, seed=whole("seed", seed),
             shuffle=shuffle, record=record, names=self._names,
-            first_epoch=self._epochs,
+            first_epoch=self._epochs, marks=self._objective.marks,
+            accumulate=self.accumulate,
         )  # fmt: skip
 
     def _run(self, settings: Settings, resume: bool) -> Run:
@@ -277,24 +380,36 @@ class Trainer:
     ) -> Callable[[], object]:
         """A function that takes `run` as far as its cell ``last_epoch`` says."""
         score = self._score if scored else None
+        group = None if self._group is None else (self._group, self._pending)
         if self.target == "reference":
             return lambda: _finish(
-                lambda stop: stepwise.train(run, self._train, data, score, scored, stop)
+                lambda stop: stepwise.train(
+                    run, self._steps, data, score, scored, stop, group
+                )
             )
         size = run.settings.batch_size
-        feeds = [loop.feed(self._train, data, size)]
+        pairs = zip(self._steps, self._objective.phases, strict=True)
+        feeds = [loop.feed(step, data, size, [*phase.told]) for step, phase in pairs]
         self._plan = feeds[0].batches[0].frame.sized.plan
+        scorer = None
         if score is not None and scored is not None:
-            feeds.append(loop.feed(score, scored, min(size, scored.samples)))
-        program = loop.training_program(run, *feeds)
-        return lambda: _require_success(_finish(program.run), run, feeds)
+            fewer = min(size, scored.samples)
+            scorer = loop.feed(score, scored, fewer, self._names)
+        late = None
+        if self._group is not None:
+            late = loop.group(self._group, self._objective.marks, self._pending)
+        program = loop.training_program(run, feeds, scorer, late)
+        sources = [*feeds, *(part for part in (scorer, late) if part is not None)]
+        return lambda: _require_success(_finish(program.run), run, sources, len(feeds))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write parameters, states, optimiser and a stopped run to one file.
 
         The file is safetensors, replaced atomically; parameters keep their names.
         """
-        saving.write(path, *checkpoint.taken(self._stored, self._epochs, self._stopped))
+        arrays, facts = checkpoint.taken(self._stored, self._epochs, self._stopped)
+        facts["pending"] = self._pending.value
+        saving.write(path, arrays, facts)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Read what ``save`` of an equal trainer wrote; ``fit(resume=True)`` goes on.
@@ -304,6 +419,7 @@ class Trainer:
         """
         arrays, facts = saving.read(path)
         self._epochs, self._stopped = checkpoint.put_back(self._stored, arrays, facts)
+        self._pending.value = facts.get("pending", 0)
 
 
 def _finish(work: Callable[[Cell], int]) -> int:
@@ -315,9 +431,52 @@ def _finish(work: Callable[[Cell], int]) -> int:
     return code
 
 
-def _require_success(code: int, run: Run, feeds: Sequence[loop.Feed]) -> None:
-    """Raise what `code` stands for, with the step at which it happened."""
+def _require_success(
+    code: int, run: Run, sources: Sequence[loop.Feed | loop.Group], phases: int = 1
+) -> None:
+    """Raise what `code` stands for, with the step at which it happened.
+
+    The first `phases` of the sources are those of a step, in order.
+    """
     if code == FINISHED:
         return
-    failures = (feed.failure() for feed in feeds)
-    raise run.located(next(error for error in failures if error is not None))
+    for number, source in enumerate(sources):
+        error = source.failure()
+        if error is not None:
+            raise run.located(after_phases(error, number if number < phases else 0))
+    raise CompilerBug(f"a training program ended with the unknown code {code}")
+
+
+def _checked_accumulate(number: int, phases: int) -> int:
+    found = whole("accumulate", number)
+    if found < 1:
+        raise GraphError(
+            f"Trainer requires accumulate of at least 1, got {found}; "
+            f"it counts the batches of one update{at(here())}"
+        )
+    if found > 1 and phases > 1:
+        raise GraphError(
+            f"accumulate requires one loss, got {phases} phases, whose updates later "
+            f"phases have to see; use larger batches{at(here())}"
+        )
+    return found
+
+
+def _scales(
+    wanted: Any, phases: int
+) -> tuple[LossScale | None, list[LossScale | None]]:
+    """The loss scale, and that of each phase."""
+    if wanted is None:
+        return None, [None] * phases
+    if isinstance(wanted, LossScale) and phases == 1:
+        return wanted, [wanted]
+    if wanted == "dynamic":
+        scales = [LossScale() for _ in range(phases)]
+        return scales[0], [*scales]
+    if isinstance(wanted, int | float) and wanted > 0:
+        scales = [LossScale(wanted, 1.0, 1.0) for _ in range(phases)]
+        return scales[0], [*scales]
+    raise GraphError(
+        "Trainer requires loss_scale to be an sg.amp.LossScale (of one loss), "
+        f"'dynamic', a number > 0 or None, got {wanted!r}{at(here())}"
+    )

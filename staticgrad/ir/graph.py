@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 from weakref import ReferenceType, ref
 
 import numpy.typing as npt
@@ -23,6 +23,17 @@ from staticgrad.ir.types import FLOAT32, DType, TensorType, as_dtype
 
 Update = tuple[Stored, Tensor]
 
+
+class Precision(Protocol):
+    """Decides in which dtypes an op runs; see staticgrad/amp.py."""
+
+    def operands(self, op: Op, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """`inputs`, cast where `op` is to run in another dtype."""
+
+
+PRECISION: ContextVar[Precision | None] = ContextVar("precision", default=None)
+"""What holds for the operations that users build; derivatives and passes have none."""
+
 _OPEN: ContextVar[Graph | None] = ContextVar("open graph", default=None)
 _SCOPE: ContextVar[str] = ContextVar("scope", default="")
 
@@ -32,7 +43,7 @@ class Graph:
 
     Users open one to build in; passes take one and give one. ``seed`` starts the
     initial values of layers, ``dtype`` is the default of inputs, zeros, ones, eye and
-    linspace.
+    linspace, ``amp`` a policy of mixed precision for what is built inside.
 
     >>> import staticgrad as sg
     >>> with sg.Graph(seed=0) as graph:
@@ -41,8 +52,14 @@ class Graph:
     ['x']
     """
 
-    def __init__(self, seed: int = 0, dtype: npt.DTypeLike = "float32") -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        dtype: npt.DTypeLike = "float32",
+        amp: Precision | None = None,
+    ) -> None:
         self.seed = seed
+        self.amp = amp
         self.dtype: DType = as_dtype(dtype)
         self.inputs: tuple[Input, ...] = ()
         self.outputs: tuple[Tensor, ...] = ()
@@ -51,6 +68,7 @@ class Graph:
         self.shared: dict[str, Any] = {}
         self.made: list[ReferenceType[Tensor]] = []
         self._token: Any = None
+        self._precision: Any = None
         self._order: tuple[Node, ...] | None = None
 
     @staticmethod
@@ -73,10 +91,12 @@ class Graph:
                 f"inside of the first; make another Graph{at(here())}"
             )
         self._token = _OPEN.set(self)
+        self._precision = PRECISION.set(self.amp or PRECISION.get())
         return self
 
     def __exit__(self, *_: object) -> None:
         _OPEN.reset(self._token)
+        PRECISION.reset(self._precision)
         self._token = None
 
     def __repr__(self) -> str:
@@ -236,6 +256,9 @@ def apply_multi(
 ) -> tuple[Tensor, ...]:
     """All outputs of a new node; errors name the op, the rule and the user's line."""
     source = here()
+    precision = PRECISION.get()
+    if precision is not None and DERIVED.get() is None:
+        inputs = precision.operands(op, inputs)
     types = tuple(t.type for t in inputs)
     try:
         result = infer(op, types, attrs, graphs)

@@ -15,6 +15,7 @@ from staticgrad import ops
 from staticgrad.errors import GraphError, ShapeError
 from staticgrad.ir.node import Parameter, Tensor
 from staticgrad.ir.source import at, here
+from staticgrad.ir.types import is_half
 from staticgrad.nn import initial
 from staticgrad.nn.module import Module
 
@@ -54,7 +55,10 @@ class Linear(Module):
                 f"reshape it or change the layer's inputs{at(here())}"
             )
         y = ops.matmul(x, ops.transpose(self.weight))
-        return y if self.bias is None else ops.add(y, self.bias)
+        if self.bias is None:
+            return y
+        bias = ops.astype(self.bias, y.dtype) if is_half(y.dtype) else self.bias
+        return ops.add(y, bias)
 
 
 class Sequential(Module):

@@ -49,7 +49,8 @@ class Module:
         name = self.__dict__.get("_name")
         if name is None:
             _give_names(self)
-        with scope(name) if name else nullcontext():
+        policy = self.__dict__.get("_policy") or nullcontext()
+        with scope(name) if name else nullcontext(), policy:
             hooks: Hooks | None = self.__dict__.get("_hooks")
             if hooks is None:
                 return self.forward(*args, **kwargs)

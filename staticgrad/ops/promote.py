@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from staticgrad.ir.graph import apply
+from staticgrad.ir.graph import PRECISION, apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import Size
 from staticgrad.ir.types import (
@@ -121,7 +121,8 @@ def widened(function: F) -> F:
     """`function`, a composite, of float16 and bfloat16 tensors computed in float32.
 
     Its float32 results are rounded to the dtype that the arguments promote to, once,
-    at the end; where they are asked for with ``dtype=``, nothing is changed.
+    at the end; where they are asked for with ``dtype=``, nothing is changed. Under a
+    policy of mixed precision they stay float32.
     """
 
     @wraps(function)
@@ -141,6 +142,7 @@ def widened(function: F) -> F:
 
 def _narrow(result: Tensor, dtype: DType) -> Tensor:
     narrow = is_half(dtype) and result.dtype == FLOAT32
+    narrow = narrow and PRECISION.get() is None  # a policy keeps float32
     return cast(result, dtype) if narrow else result
 
 

@@ -120,7 +120,7 @@ def _require_match(name: str, leaf: Any, grad: Any) -> None:
             f"{type(leaf).__name__} and {type(grad).__name__} as {name or 'value'}; "
             f"sg.grad(loss, params) gives gradients{at(here())}"
         )
-    if leaf.type != grad.type:
+    if (leaf.shape, computed(leaf.dtype)) != (grad.shape, computed(grad.dtype)):
         raise ShapeError(
             f"updates requires a gradient of the parameter's type, got {grad.type} "
             f"for {leaf.name} {leaf.type}; cast or reshape it{at(here())}"
