@@ -405,7 +405,7 @@ def near_statements(kernel: LoopKernel) -> frozenset[int]:
         s.result
         for s in calls
         if isinstance(s, Compute)
-        and arguments_at_most(s, found, GUARDED) <= NEAR[s.dtype.name]
+        and arguments_at_most(s, found, GUARDED) <= NEAR[type_name(s.dtype)]
     )
 
 
