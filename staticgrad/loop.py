@@ -91,7 +91,7 @@ class Group:
     names: tuple[str, ...]
     pending: Cell
 
-    def failure(self) -> Exception | None:
+    def failure(self) -> BaseException | None:
         """What the frame has reported, if anything."""
         if not self.frame.status[STATUS_CODE]:
             return None

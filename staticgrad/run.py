@@ -125,11 +125,7 @@ class Run:
             return error  # an evaluation has no steps
         in_steps = self.seen.value < self.settings.samples
         place = f"step {self.steps.value + 1}" if in_steps else "validation"
-        where = f"in {place}, epoch {self.row.value + 1}"
-        if isinstance(error, NonFiniteError | IndexOutOfRange | CompilerBug):
-            return type(error)(f"{error}  {where}")
-        error.add_note(where)  # what a function of the user's raised
-        return error
+        return _noted(error, f"in {place}, epoch {self.row.value + 1}")
 
     def saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Arrays and facts from which `restored` makes the run again."""
@@ -160,12 +156,19 @@ def restored(arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> Run:
     return run
 
 
-def after_phases(error: Exception, number: int) -> Exception:
+def after_phases(error: BaseException, number: int) -> BaseException:
     """`error` of phase `number` of a step, which says what is applied already."""
     if not number:
         return error
     earlier = "phase 1" if number == 1 else f"phases 1 to {number}"
-    return type(error)(f"{error}  in phase {number + 1}; {earlier} of it applied")
+    return _noted(error, f"in phase {number + 1}; {earlier} of it applied")
+
+
+def _noted(error: BaseException, where: str) -> BaseException:
+    if isinstance(error, NonFiniteError | IndexOutOfRange | CompilerBug):
+        return type(error)(f"{error}  {where}")
+    error.add_note(where)  # what a function of the user's raised
+    return error
 
 
 def require_equal(stored: Settings, wanted: Settings) -> None:

@@ -100,8 +100,8 @@ def _step(
     for number, step in enumerate(steps):
         try:
             told |= _called(run, step, batch)
-        except (NonFiniteError, IndexOutOfRange) as error:
-            raise after_phases(error, number) from None
+        except Exception as error:  # noqa: BLE001  as above
+            raise after_phases(error, number) from error.__cause__
     for name, value in told.items():
         _record(run, name, value, rows)
     if run.settings.accumulate == 1:

@@ -31,8 +31,6 @@ from staticgrad.data import BatchAxis, Dataset, dataset, whole
 from staticgrad.errors import (
     CompilerBug,
     GraphError,
-    IndexOutOfRange,
-    NonFiniteError,
 )
 from staticgrad.function import compile as compile_graph
 from staticgrad.interrupt import run_interruptibly
@@ -247,8 +245,8 @@ class Trainer:
         for number, step in enumerate(self._steps):
             try:
                 told |= step(**batch)
-            except (NonFiniteError, IndexOutOfRange) as error:
-                raise after_phases(error, number) from None
+            except Exception as error:  # noqa: BLE001  a function of the user's, too
+                raise after_phases(error, number) from error.__cause__
         if self._group is not None:
             self._pending.value += 1
             if self._pending.value >= self.accumulate:
