@@ -15,7 +15,14 @@ from __future__ import annotations
 from staticgrad.compiler.passes.match import by_rule
 from staticgrad.ir.graph import Graph, rewrite
 from staticgrad.ir.node import Node, Tensor
-from staticgrad.ir.op import Convolution, Matmul, Reduce, Scan, Scatter
+from staticgrad.ir.op import (
+    Convolution,
+    Matmul,
+    MatmulAdd,
+    Reduce,
+    Scan,
+    Scatter,
+)
 from staticgrad.ir.types import computed, is_half
 from staticgrad.ops.casting import cast
 from staticgrad.ops.named import named
@@ -40,4 +47,4 @@ def _accumulates(node: Node) -> bool:
         return code.combine in ("add", "multiply")
     if isinstance(code, Scatter):
         return node.attrs["combine"] in ("add", "multiply")
-    return isinstance(code, Convolution | Matmul | Scan)
+    return isinstance(code, Convolution | Matmul | MatmulAdd | Scan)
