@@ -162,20 +162,26 @@ def _source_of(function: Any) -> tuple[ast.FunctionDef, Mapping[str, Static]]:
 def _assigned_often(tree: ast.FunctionDef) -> frozenset[str]:
     """Names with several assignments, those of arguments and loops' targets too."""
     counts = Counter(argument.arg for argument in tree.args.args)
-    loops: Counter[str] = Counter()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.For):
-            loops.update(_names_in(node.target))
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            counts[node.id] += 1
-    # A target alone is a value, new in each loop that has it.
-    for name, number in loops.items():
-        counts[name] -= number
+    loops: set[str] = set()
+    left: list[ast.stmt] = list(tree.body)
+    while left:
+        statement = left.pop()
+        match statement:
+            case ast.Assign(targets=[target]):
+                counts.update(_names_in(target))
+            case ast.AugAssign(target=target):
+                counts.update(_names_in(target))
+            case ast.For(target=target):
+                # A target alone is a value, new in each loop that has it.
+                loops.update(_names_in(target))
+        left.extend(getattr(statement, "body", ()))
+        left.extend(getattr(statement, "orelse", ()))
     return frozenset(n for n, count in counts.items() if count + (n in loops) > 1)
 
 
-def _names_in(node: ast.AST) -> list[str]:
-    return [n.id for n in ast.walk(node) if isinstance(n, ast.Name)]
+def _names_in(node: ast.expr) -> list[str]:
+    elements = node.elts if isinstance(node, ast.Tuple) else [node]
+    return [element.id for element in elements if isinstance(element, ast.Name)]
 
 
 class _Translator:

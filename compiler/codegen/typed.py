@@ -10,6 +10,7 @@ import ast
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from llvmlite import ir
@@ -84,17 +85,22 @@ def unliteral(x: Typed) -> Typed:
 
 def constant(value: Any) -> Typed:
     """A number or a name of a type in source."""
+    if isinstance(value, bool | int | str):
+        return _literal(value)
+    if isinstance(value, float):
+        return Typed(types.float64, ir.Constant(ir.DoubleType(), value))
+    raise Unsupported(f"{value!r} as a number")
+
+
+@lru_cache(4096, typed=True)
+def _literal(value: bool | int | str) -> Typed:
     if isinstance(value, bool):
         return Typed(
             types.literal(value), ir.Constant(value_type(types.boolean), int(value))
         )
     if isinstance(value, int):
         return Typed(types.literal(value), long(value))
-    if isinstance(value, float):
-        return Typed(types.float64, ir.Constant(ir.DoubleType(), value))
-    if isinstance(value, str):
-        return Typed(types.literal(value), None)
-    raise Unsupported(f"{value!r} as a number")
+    return Typed(types.literal(value), None)
 
 
 def negative(b: Any, x: Typed) -> Typed:
