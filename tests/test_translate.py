@@ -132,7 +132,7 @@ def run(kernel, compiled, monkeypatch):
     """The operands after a run, and what was reported."""
 
     def use(kernels):
-        return [NativeKernel(compiled.address, "", (), False, 0.0) for _ in kernels]
+        return [NativeKernel(k, compiled.address, (), False, 0.0) for k in kernels]
 
     monkeypatch.setattr(calling, "native", use)
     arrays = memory_of(kernel)

@@ -7,8 +7,8 @@ compiling one takes 3-60 ms.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from staticgrad.compiler.cache import Cache, default_cache, kernel_key
@@ -17,7 +17,7 @@ from staticgrad.compiler.codegen.loops import kernel_source
 from staticgrad.compiler.codegen.native import compiled
 from staticgrad.compiler.codegen.writer import canonical
 from staticgrad.compiler.collapse import statements_of
-from staticgrad.compiler.kernels import LoopKernel, calls_of
+from staticgrad.compiler.kernels import Compute, LoopKernel, Number, calls_of
 from staticgrad.ir.size import Dim
 
 
@@ -30,30 +30,72 @@ class NativeKernel:
     `sizes` are the symbolic ones that it reads.
     """
 
+    kernel: LoopKernel
     address: int
-    source: str
     sizes: tuple[Dim, ...]
     cached: bool
     seconds: float
     reason: str = ""
 
+    @property
+    def source(self) -> str:
+        """What people read: with names, shapes and the user's lines."""
+        return kernel_source(self.kernel).text
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """Canonical source, its key, and the symbolic sizes that it reads."""
+
+    text: str
+    key: str
+    sizes: tuple[Dim, ...]
+
 
 def native(kernels: Sequence[LoopKernel]) -> list[NativeKernel]:
     """The native code of each kernel, in order; equal sources are compiled once."""
-    cache = default_cache()
-    return [_native(kernel, cache) for kernel in kernels]
+    cache, known = default_cache(), dict[Hashable, _Text]()
+    return [_native(kernel, cache, known) for kernel in kernels]
 
 
-def _native(kernel: LoopKernel, cache: Cache) -> NativeKernel:
+def _native(
+    kernel: LoopKernel, cache: Cache, known: dict[Hashable, _Text]
+) -> NativeKernel:
     start = time.perf_counter()
-    source = kernel_source(kernel)
-    text = canonical(source.text)
-    key = kernel_key(text)
+    form = form_of(kernel)
+    written = known.get(form)
+    if written is None:
+        written = known[form] = _written(kernel)
+    text, key = written.text, written.key
     found = cache.get(key, lambda: compiled(text, key, foreign_names(kernel)))
     seconds = time.perf_counter() - start
     return NativeKernel(
-        found.address, source.text, source.sizes, found.hit, seconds, found.reason
+        kernel, found.address, written.sizes, found.hit, seconds, found.reason
     )
+
+
+def _written(kernel: LoopKernel) -> _Text:
+    source = kernel_source(kernel)
+    text = canonical(source.text)
+    return _Text(text, kernel_key(text), source.sizes)
+
+
+def form_of(kernel: LoopKernel) -> Hashable:
+    """What is equal for kernels of equal source: all but names, lines and buffers.
+
+    Writing the source of each of many equal layers would take longer than all else.
+    Numbers are told apart as they are written: 0.0 from -0.0, 1 from 1.0 and True.
+    """
+    statements = list(statements_of(kernel.body))
+    if any(calls_of(statement) for statement in statements):
+        return id(kernel)
+    operands = tuple(replace(operand, buffer=0) for operand in kernel.operands)
+    numbers = tuple(
+        repr(s.value) if isinstance(s, Number) else repr(s.attrs)
+        for s in statements
+        if isinstance(s, Number) or (isinstance(s, Compute) and s.attrs)
+    )
+    return kernel.axes, operands, kernel.scratch, kernel.body, kernel.fails, numbers
 
 
 def foreign_names(kernel: LoopKernel) -> dict[str, Any]:

@@ -14,9 +14,8 @@ chunk, base of the sites, size_table...]. ``[begin, end)``: the range of axis 0.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from staticgrad.compiler.codegen.drawing import (
     draw_name,
@@ -36,7 +35,13 @@ from staticgrad.compiler.codegen.far import (
 from staticgrad.compiler.codegen.language import stored_name, type_name
 from staticgrad.compiler.codegen.magnitudes import arguments_at_most, magnitudes
 from staticgrad.compiler.codegen.mathlib_trigonometry import FAR_F32, FAR_F64
-from staticgrad.compiler.codegen.pieces import BLOCK, Piece, Pieces, in_pieces
+from staticgrad.compiler.codegen.pieces import (
+    BLOCK,
+    Piece,
+    Pieces,
+    in_pieces,
+    repeats,
+)
 from staticgrad.compiler.codegen.scalar import (
     Names,
     compute_text,
@@ -275,14 +280,17 @@ class _Kernel:
             for area, statement in enumerate(drawn, len(pieces.areas)):
                 self._draw(loop, statement, area)
             texts = [self._text_of(loop, piece) for piece in pieces.pieces]
-            for _, same in groupby(texts, key=_renamed):
-                run = list(same)
-                if len(run) == 1:
-                    self.writer.nest(run[0])
-                    continue
-                line(f"for again in range({len(run)}):")
-                with self.writer.indented():
-                    self.writer.nest(run[0])
+            for start, count, times in repeats([_renamed(text) for text in texts]):
+                self._again(texts[start : start + count], times)
+
+    def _again(self, texts: Sequence[Writer], times: int) -> None:
+        if times == 1:
+            for text in texts:
+                self.writer.nest(text)
+            return
+        self.writer.line(f"for again in range({times}):")
+        with self.writer.indented():
+            self._again(texts, 1)
 
     def _text_of(self, loop: Loop, piece: Piece) -> Writer:
         whole, self.writer = self.writer, Writer()

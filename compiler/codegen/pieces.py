@@ -6,7 +6,7 @@ loop per piece, and what a later piece needs of an earlier one is carried in scr
 first-level cache.
 
 A cut is made where few values cross it. What can be read again is not carried. Pieces
-that follow each other and do the same are one piece, in a loop.
+that follow each other and do the same, alone or by turns, are written once, in a loop.
 Measured (Zen 4, ns per element of float32): eight times sin 8.3 in one piece, 5.3 in
 pieces; eight times tanh 7.0 and 4.4; a body of four functions whose values are needed
 far away 1.9 and 2.3: hence the limit on crossing values.
@@ -15,7 +15,7 @@ far away 1.9 and 2.3: hence the limit on crossing values.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -36,6 +36,7 @@ from staticgrad.ir.types import DType
 BLOCK = 512  # indices per block: a carried float32 takes 2 KB of first-level cache
 LONGEST = 48  # vector operations that may wait for each other in one loop
 PIECE = 24  # vector operations of a piece, about: one elementary function
+MOST_REPEATED = 4  # different pieces that repeat together
 MOST_CROSSING = 2  # values that may cross a cut; more cost as much as they bring
 
 _CALL = re.compile(r"\b([a-z_][a-z0-9_]*)\(")
@@ -227,6 +228,33 @@ def _areas(
                 idle.remove(area)
             areas[value] = area
     return areas, dtypes
+
+
+def repeats(texts: Sequence[Hashable]) -> list[tuple[int, int, int]]:
+    """Runs of texts: (first, how many, how often those follow each other).
+
+    >>> repeats(["a", "b", "c", "b", "c", "d"])
+    [(0, 1, 1), (1, 2, 2), (5, 1, 1)]
+    """
+    found: list[tuple[int, int, int]] = []
+    place = 0
+    while place < len(texts):
+        # The fewest texts that stand for the most.
+        count, times = max(
+            ((n, _times(texts, place, n)) for n in range(1, MOST_REPEATED + 1)),
+            key=lambda run: (run[0] * (run[1] - 1), -run[0]),
+        )
+        found.append((place, count, times))
+        place += count * times
+    return found
+
+
+def _times(texts: Sequence[Hashable], place: int, count: int) -> int:
+    """How often the `count` texts from `place` on follow each other."""
+    times, unit = 1, texts[place : place + count]
+    while texts[place + times * count : place + (times + 1) * count] == unit:
+        times += 1
+    return times
 
 
 def _can_repeat(statement: Statement, kernel: LoopKernel) -> bool:
