@@ -539,6 +539,12 @@ def _complete(shape: Sequence[Dim], axes: list[int | None], group: Group) -> Fit
         return Fit(tuple(axes))
     if missing or group.inner or group.late or not group.axes:
         return None
+    within = [i for i, axis in enumerate(axes) if axis is not None]
+    if within and open_dims[0] < within[-1]:
+        # Memory is walked along the group's axes, so that their values would be
+        # computed, and perhaps written, again for every index of the new ones. What is
+        # cheap is brought here later (recompute.py).
+        return None
     for number, dim in enumerate(open_dims):
         axes[dim] = len(group.axes) + number
     return Fit(tuple(axes), tuple(sizes))

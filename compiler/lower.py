@@ -34,6 +34,7 @@ from staticgrad.compiler.scanning import scanned
 from staticgrad.compiler.schedule import Buffer, BufferKind, Schedule, Step
 from staticgrad.compiler.selection import selected
 from staticgrad.compiler.shuffling import shuffled
+from staticgrad.compiler.turning import in_memory_order
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
@@ -156,7 +157,7 @@ class _Lowering:
     ) -> Schedule:
         needed = self._needed()
         for group in self.groups:
-            if group.kind == "loop":
+            if group.kind == "loop" and group.nodes:
                 self._lower_loop(group, needed)
             elif group.kind == "single":
                 self._lower_call(group)
@@ -238,6 +239,7 @@ class _Lowering:
     def _lower_loop(self, group: Group, needed: set[Tensor]) -> None:
         made = [t for node in group.nodes for t in node.outputs if t in needed]
         stored = {tensor: self.buffer(tensor) for tensor in made}
+        in_memory_order(group, stored, self.layouts)
         result = nest(group, stored, self._slots, self.buffer, self.layouts)
         parts = frozenset(stored[t] for t in made if t in self.inside)
         self.steps.append(_Step(result.kernel, group.early, group.late, parts))

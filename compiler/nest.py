@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from staticgrad.compiler.collapse import arranged, collapse
+from staticgrad.compiler.costs import cost_of
 from staticgrad.compiler.emit import Emitter, Scope
 from staticgrad.compiler.fuse import Group
 from staticgrad.compiler.kernels import (
@@ -30,7 +31,7 @@ from staticgrad.compiler.kernels import (
     Statement,
     Store,
 )
-from staticgrad.compiler.stages import cost_of, runs_full, stages_of
+from staticgrad.compiler.stages import runs_full, stages_of
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Layout, Reduce, can_fail

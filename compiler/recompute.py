@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from staticgrad.compiler.costs import CHEAP, cost_of
 from staticgrad.compiler.fuse import Group, Timing, read_axes
 from staticgrad.compiler.layouts import base_of, is_free
-from staticgrad.compiler.stages import CHEAP, cost_of
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
 from staticgrad.ir.op import Elementwise, Random

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from staticgrad.compiler.costs import CHEAP, cost_of
 from staticgrad.compiler.fuse import Group
 from staticgrad.compiler.layouts import base_of
 from staticgrad.ir.node import Node, Tensor
-from staticgrad.ir.op import Elementwise, Random, Reduce
-
-CHEAP = 8  # additions up to which a value is computed again rather than kept
+from staticgrad.ir.op import Reduce
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +29,6 @@ class Stages:
     of: dict[Tensor, int]
     needed: tuple[frozenset[Node], ...]
     kept: tuple[Tensor, ...]
-
-
-def cost_of(node: Node) -> int:
-    """Work per element, in additions."""
-    code = node.op.code
-    return code.cost if isinstance(code, Elementwise | Random) else 2
 
 
 def runs_full(group: Group, node: Node) -> bool:

@@ -9,12 +9,19 @@ import pytest
 from random_graphs import BOUND, random_graph
 
 import staticgrad as sg
-from staticgrad.compiler.kernels import FinishKernel, GemmKernel, LoopKernel
+from staticgrad.compiler.collapse import statements_of
+from staticgrad.compiler.kernels import (
+    FinishKernel,
+    GemmKernel,
+    Loop,
+    LoopKernel,
+    Store,
+)
 from staticgrad.compiler.lower import lower
 from staticgrad.compiler.pipeline import optimise
 from staticgrad.compiler.verify import verify_schedule
 from staticgrad.ir.graph import Graph
-from staticgrad.ir.size import evaluate
+from staticgrad.ir.size import evaluate, product
 
 
 def schedule(outputs: Any, updates: Any = (), mode: str = "train") -> Any:
@@ -298,3 +305,32 @@ def test_parts_of_one_tensor_may_be_written_in_any_order():
     np.testing.assert_allclose(run()[0], 1 + 3 * np.sin(1.0))
     np.testing.assert_allclose(s.value, e * 0.5 + np.tanh(1.0))
     np.testing.assert_allclose(t.value, 1 - np.arange(3.0))
+
+
+def innermost(kernel: LoopKernel) -> set[int]:
+    """The axes of loops that hold no loop."""
+    loops = [s for s in statements_of(kernel.body) if isinstance(s, Loop)]
+    return {
+        loop.axis for loop in loops if not any(isinstance(s, Loop) for s in loop.body)
+    }
+
+
+def test_loops_walk_memory_in_short_steps():
+    """A derivative along many directions repeats vectors along a new first axis."""
+    x = sg.parameter(np.linspace(0.1, 1, 40), name="x")
+    y = sg.sum(sg.sin(x[2:] * x[:-2]) + x[1:-1] ** 2 * x[:-2])
+    found = kernels([sg.hessian(y, x)])
+    copies = [k for k in found if k.name == "copy"]  # the transpose at the end
+    wide = [k for k in found if sum(n > 1 for n in k.axes) > 1 and k not in copies]
+    assert wide
+    for kernel in wide:
+        stores = [s for s in statements_of(kernel.body) if isinstance(s, Store)]
+        last = innermost(kernel)
+        steps = [abs(s.access.strides[a]) for s in stores for a in last]
+        assert max(steps) == 1, kernel.name
+
+
+def test_functions_of_a_vector_are_not_computed_for_each_row_of_a_matrix():
+    x, m = sg.input("x", (50,)), sg.input("m", (30, 50))
+    sines = [k for k in kernels([sg.sin(x) * m]) if "sin" in k.name]
+    assert [product(k.axes) for k in sines] == [50]
