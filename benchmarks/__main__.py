@@ -12,6 +12,7 @@ from benchmarks import (
     conv,
     draws,
     gemm,
+    indexing,
     launches,
     machine,
     memory,
@@ -29,6 +30,7 @@ COMMANDS = {
     "calls": launches.main,
     "gemm": gemm.main,
     "conv": conv.main,
+    "indexing": indexing.main,
     "accuracy": accuracy.main,
     "random": draws.main,
 }
