@@ -20,6 +20,7 @@ from staticgrad.compiler.kernels import (
     Operand,
     Statement,
     Store,
+    When,
 )
 from staticgrad.compiler.schedule import Schedule, Step
 from staticgrad.errors import CompilerBug
@@ -114,6 +115,8 @@ def _is_elementwise(
         return False
     accesses: list[tuple[bool, Access]] = []
     for statement in statements_of(kernel.body):
+        if isinstance(statement, When):
+            return False  # what it writes may stay unwritten
         if not isinstance(statement, Load | Store):
             continue
         if statement.access.operand in (read, write):
@@ -165,6 +168,9 @@ def _renumbered(
         if isinstance(statement, Loop):
             inner = _renumbered(statement.body, number)
             result.append(Loop(statement.axis, inner))
+        elif isinstance(statement, When):
+            inner = _renumbered(statement.body, number)
+            result.append(When(statement.condition, inner))
         elif isinstance(statement, Load | Store):
             access = statement.access
             operand = number.get(access.operand, access.operand)

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from staticgrad.compiler.kernels import Access, Index, Load, Loop, Statement, Store
+from staticgrad.compiler.kernels import (
+    Access,
+    Index,
+    Load,
+    Loop,
+    Statement,
+    Store,
+    When,
+)
 from staticgrad.ir.size import Dim
 
 Strides = tuple[Dim, ...]
@@ -22,7 +30,7 @@ def statements_of(body: Sequence[Statement]) -> Iterator[Statement]:
     while stack:
         statement = stack.pop()
         yield statement
-        if isinstance(statement, Loop):
+        if isinstance(statement, Loop | When):
             stack.extend(reversed(statement.body))
 
 
@@ -34,6 +42,8 @@ def with_strides(body: Body, change: Callable[[Strides], Strides]) -> Body:
 def _changed(statement: Statement, change: Callable[[Strides], Strides]) -> Statement:
     if isinstance(statement, Loop):
         return Loop(statement.axis, with_strides(statement.body, change))
+    if isinstance(statement, When):
+        return When(statement.condition, with_strides(statement.body, change))
     if isinstance(statement, Index):
         return replace(statement, strides=change(statement.strides))
     if isinstance(statement, Load | Store):
@@ -56,10 +66,17 @@ def arranged(
 
 
 def _renumbered(body: Body, place: dict[int, int]) -> Body:
-    return tuple(
-        Loop(place[s.axis], _renumbered(s.body, place)) if isinstance(s, Loop) else s
-        for s in body
-    )
+    result: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, Loop):
+            inner = _renumbered(statement.body, place)
+            result.append(Loop(place[statement.axis], inner))
+        elif isinstance(statement, When):
+            inner = _renumbered(statement.body, place)
+            result.append(When(statement.condition, inner))
+        else:
+            result.append(statement)
+    return tuple(result)
 
 
 def collapse(
@@ -116,7 +133,9 @@ def _without(axis: int, body: Body) -> Body:
     """Loops over `axis` give way to their bodies; later axes move up by one."""
     result: list[Statement] = []
     for statement in body:
-        if not isinstance(statement, Loop):
+        if isinstance(statement, When):
+            result.append(When(statement.condition, _without(axis, statement.body)))
+        elif not isinstance(statement, Loop):
             result.append(statement)
         elif statement.axis == axis:
             result.extend(_without(axis, statement.body))

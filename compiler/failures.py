@@ -28,6 +28,7 @@ from staticgrad.compiler.kernels import (
     LoopKernel,
     Site,
     Statement,
+    When,
     calls_of,
 )
 from staticgrad.compiler.program import Code
@@ -88,6 +89,8 @@ def checks(kernel: Kernel) -> Checks:
             yield statement, axes
         if isinstance(statement, Loop):
             left = [(s, (*axes, statement.axis)) for s in statement.body] + left
+        if isinstance(statement, When):
+            left = [(s, axes) for s in statement.body] + left
 
 
 def _out_of_range(site: Site, extent: int, where: str, wrap: bool) -> IndexOutOfRange:

@@ -209,6 +209,17 @@ class Tiles:
     sizes: tuple[Dim, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class When:
+    """`body` if the bool value `condition` is true; for what is rarely done.
+
+    Values made in it are known in it only, and what it writes counts as not written.
+    """
+
+    condition: int
+    body: tuple[Statement, ...]
+
+
 Statement: TypeAlias = (
     Number
     | Load
@@ -221,6 +232,7 @@ Statement: TypeAlias = (
     | Accumulate
     | Loop
     | Tiles
+    | When
 )
 
 

@@ -1,12 +1,12 @@
 """Rules that one kernel has to keep, whatever stands before and after it.
 
 The body of a LoopKernel is walked once, in the order in which it runs: every value is
-made once, before its use and in a loop that is still open; dtypes agree; every access
-lies within its buffer, by interval arithmetic over the open axes; no two chunks write
-the same element; what is updated in place is read where it is written; nothing is added
-up or multiplied in 16 bits, which would round at every step. Sizes that are
-not known are given large distinct values, so a symbolic access is tried rather than
-proven.
+made once, before its use and in a loop or condition that is still open; dtypes agree;
+every access lies within its buffer, by interval arithmetic over the open axes; no two
+chunks write the same element; what is updated in place is read where it is written;
+nothing is added up or multiplied in 16 bits, which would round at every step. Sizes
+that are not known are given large distinct values, so a symbolic access is tried rather
+than proven.
 """
 
 from __future__ import annotations
@@ -39,14 +39,17 @@ from staticgrad.compiler.kernels import (
     Statement,
     Store,
     Tiles,
+    When,
     calls_of,
 )
 from staticgrad.compiler.schedule import Buffer
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.size import Dim, evaluate
-from staticgrad.ir.types import INT64, DType, is_float, is_half
+from staticgrad.ir.types import BOOL, INT64, DType, is_float, is_half
 
 Values = Mapping[str, int]
+
+NO_AXIS = -1  # of what is no loop
 
 
 def check_kernel(kernel: Kernel, buffers: Sequence[Buffer], values: Values) -> None:
@@ -150,11 +153,15 @@ def template_fields(template: str) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class _Level:
-    """Statements of one loop that are still to come, and the values made in it."""
+    """Statements of one loop that are still to come, and the values made in it.
+
+    Of a When, `written` is what was written before it, and is again after it.
+    """
 
     rest: Iterator[Statement]
     axis: int
     made: list[int] = field(default_factory=list)
+    written: frozenset[int] | None = None
 
 
 class _Walk:
@@ -170,7 +177,7 @@ class _Walk:
             evaluate(o.slot if o.per_chunk else buffers[o.buffer].elements, values)
             for o in kernel.operands
         ]
-        self.levels = [_Level(iter(kernel.body), -1)]
+        self.levels = [_Level(iter(kernel.body), NO_AXIS)]
         self.visible: dict[int, DType] = {}
         self.ranges: dict[int, int] = {}
         self.registers: set[int] = set()
@@ -187,6 +194,8 @@ class _Walk:
                 self._close()
             elif isinstance(statement, Loop):
                 self._open(statement)
+            elif isinstance(statement, When):
+                self._open_when(statement)
             else:
                 self._visit(statement)
         if self.checks and not self.kernel.fails:
@@ -214,12 +223,20 @@ class _Walk:
             self.fail(f"loop over axis {loop.axis} inside of itself")
         self.levels.append(_Level(iter(loop.body), loop.axis))
 
+    def _open_when(self, when: When) -> None:
+        self._use(when.condition, BOOL)
+        before = frozenset(self.written)
+        self.levels.append(_Level(iter(when.body), NO_AXIS, written=before))
+
     def _close(self) -> None:
-        for value in self.levels.pop().made:
+        level = self.levels.pop()
+        for value in level.made:
             del self.visible[value]
+        if level.written is not None:
+            self.written = set(level.written)
 
     def _axes(self) -> list[int]:
-        return [level.axis for level in self.levels[1:]]
+        return [level.axis for level in self.levels if level.axis != NO_AXIS]
 
     # Values
 

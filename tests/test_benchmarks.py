@@ -15,6 +15,7 @@ from benchmarks import (
     compiling,
     draws,
     functions,
+    indexing,
     launches,
     machine,
     memory,
@@ -234,3 +235,14 @@ def test_it_runs_as_a_module():
         capture_output=True, text=True, cwd=root, check=True,
     )  # fmt: skip
     assert "--against" in done.stdout
+
+
+def test_indexing():
+    rows = indexing.measure(0.002, 0.001, {"numpy": np})
+    assert len(rows) > 10
+    assert all(row["ours"] > 0 for row in rows)
+    # NumPy gives the same wherever it has the computation: all but one
+    assert sum("numpy" not in row for row in rows) == 1
+    text = indexing.render(rows)
+    assert "top 8 of 1,000" in text
+    assert "met" in text

@@ -21,6 +21,7 @@ from staticgrad.compiler.kernels import (
     Operand,
     Scratch,
     Store,
+    When,
 )
 from staticgrad.compiler.verify import verify_schedule
 from staticgrad.errors import CompilerBug
@@ -266,6 +267,7 @@ def at(operand, *strides, offset=0, dynamic=None):
 LOAD = Load(0, at(0), F32)
 STORE = Store(at(2), 0)
 COPY = Loop(0, (LOAD, STORE))
+YES = Number(9, True, np.dtype(bool))
 COPY_LATER = Loop(0, (Load(9, at(0), F32), Store(at(2), 9)))
 
 
@@ -291,6 +293,8 @@ def test_valid_bodies_pass():
     )
     body = [Loop(0, through_scratch)]
     verify_schedule(kernel_of(body, (2, 5), (Scratch(F32, 5),)))
+    rarely = (LOAD, STORE, YES, When(9, (Store(at(2), 0),)))
+    verify_schedule(kernel_of([Loop(0, rarely)]))
 
 
 BROKEN_BODIES = [
@@ -299,6 +303,11 @@ BROKEN_BODIES = [
     ([Loop(0, (STORE, LOAD))], "value 0 is used, but made later or never"),
     ([Loop(0, (LOAD,)), Loop(0, (STORE,))], "value 0 is used, but made in a loop"),
     ([Loop(0, (LOAD, LOAD, STORE))], "value 0 is made twice"),
+    ([Loop(0, (LOAD, When(0, (STORE,))))], "value 0 is float32, used as bool"),
+    ([Loop(0, (LOAD, When(1, (STORE,))))], "value 1 is used, but made later or never"),
+    ([Loop(0, (YES, When(9, (LOAD,)), STORE))], "value 0 is used, but made in a loop"),
+    ([Loop(0, (LOAD, YES, When(9, (STORE,))))], "operand 2 is never written"),
+    ([YES, When(9, (Loop(0, (LOAD, YES, STORE)),))], "value 9 is made twice"),
     ([COPY, COPY], "value 0 is made twice"),
     ([Loop(0, (LOAD, Compute(1, "exp({1})", (0,), F32), STORE))], "lacks 1"),
     ([Loop(0, (LOAD, Compute(1, "f({low})", (0,), F32), STORE))], "lacks low"),

@@ -27,6 +27,7 @@ from staticgrad.compiler.kernels import (
     Loop,
     Statement,
     Store,
+    When,
 )
 
 GUARDED = ("sin", "cos", "tan")
@@ -69,7 +70,7 @@ def arguments_ahead(
 
     None if they cannot be run ahead of the body: they read what it writes.
     """
-    if any(isinstance(statement, Loop) for statement in body):
+    if any(isinstance(statement, Loop | When) for statement in body):
         return None
     wanted: set[int] = set()
     kept: list[Statement] = []

@@ -59,6 +59,7 @@ from staticgrad.compiler.kernels import (
     Operand,
     Statement,
     Tiles,
+    When,
 )
 from staticgrad.ir.size import Dim, evaluate
 from staticgrad.ir.source import at
@@ -204,7 +205,16 @@ class _Kernel:
             if isinstance(statement, Loop):
                 self.loop(statement)
                 continue
+            if isinstance(statement, When):
+                self.when(statement, exact)
+                continue
             self._statement(statement, exact)
+
+    def when(self, when: When, exact: bool) -> None:
+        """What is done only if a condition holds."""
+        self.writer.line(f"if {self.names.value(when.condition)}:")
+        with self.writer.indented():
+            self.statements(when.body, exact)
 
     def _statement(self, statement: Statement, exact: bool = False) -> None:
         if isinstance(statement, Tiles):
