@@ -33,6 +33,8 @@ from staticgrad.errors import (
     ShapeError,
 )
 from staticgrad.function import compile
+from staticgrad.gradient_paths import explain_gradient
+from staticgrad.gradient_report import gradient_report
 from staticgrad.hooks import (
     clip_gradient,
     on_gradient,
@@ -55,10 +57,11 @@ __all__ = [
     "GraphError", "HookWarning", "IndexOutOfRange", "Input", "LoopLimitError",
     "MemoryBudgetError", "NonFiniteError", "Parameter", "ShapeError", "Size",
     "SparseMatrix", "State", "Tap", "Tensor", "Trainer", "amp", "clip_gradient",
-    "compile", "cond", "custom_op", "errors", "fori_loop", "get_num_threads", "grad",
-    "hessian", "hvp", "jacobian", "jvp", "metrics", "nn", "on_gradient", "optim",
-    "pure_callback", "render", "reverse_gradient", "scan", "scope", "set_num_threads",
-    "sparse_hessian", "sparse_jacobian", "straight_through", "substitute", "switch",
-    "taps", "testing", "value_and_grad", "vjp", "vmap", "while_loop",
+    "compile", "cond", "custom_op", "errors", "explain_gradient", "fori_loop",
+    "get_num_threads", "grad", "gradient_report", "hessian", "hvp", "jacobian",
+    "jvp", "metrics", "nn", "on_gradient", "optim", "pure_callback", "render",
+    "reverse_gradient", "scan", "scope", "set_num_threads", "sparse_hessian",
+    "sparse_jacobian", "straight_through", "substitute", "switch", "taps",
+    "testing", "value_and_grad", "vjp", "vmap", "while_loop",
 ]  # fmt: skip
 __all__ += ops.__all__

@@ -69,9 +69,11 @@ class Module:
         """Let ``fn(module, args, result)`` see, or replace, what the module gives.
 
         >>> import staticgrad as sg
-        >>> layer, features = sg.nn.Linear(3, 2), []
-        >>> handle = layer.on_forward(lambda module, args, y: features.append(y))
-        >>> y = layer(sg.input("x", (4, 3)))
+        >>> features = []
+        >>> with sg.Graph():
+        ...     layer = sg.nn.Linear(3, 2)
+        ...     handle = layer.on_forward(lambda module, args, y: features.append(y))
+        ...     y = layer(sg.input("x", (4, 3)))
         >>> features[0] is y
         True
         >>> handle.remove()

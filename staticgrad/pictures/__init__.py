@@ -1,4 +1,4 @@
-"""Pictures as SVG: graphs, memory plans, training histories.
+"""Pictures as SVG: graphs, memory plans, training histories, norms of gradients.
 
 Importing this package installs the renderers: ``f.memory.render(path)``, and the
 pictures of graphs and memory plans in notebooks. Layout engines are started when a
@@ -11,14 +11,16 @@ import os
 from pathlib import Path
 
 from staticgrad.compiler.executable import Memory
+from staticgrad.gradient_report import GradientReport
 from staticgrad.ir.graph import Graph
+from staticgrad.pictures.gradients import gradients_svg, render_gradients
 from staticgrad.pictures.graph import graph_svg, render
 from staticgrad.pictures.history import history_svg, render_history
 from staticgrad.pictures.memory import memory_svg, render_memory
 
 __all__ = [
-    "graph_svg", "history_svg", "memory_svg", "render", "render_history",
-    "render_memory",
+    "gradients_svg", "graph_svg", "history_svg", "memory_svg", "render",
+    "render_gradients", "render_history", "render_memory",
 ]  # fmt: skip
 
 
@@ -33,6 +35,8 @@ def _memory_svg(memory: Memory) -> str:
 
 # setattr, as the classes do not declare what they are given here.
 for _class, _name, _function in (
+    (GradientReport, "_repr_svg_", gradients_svg),
+    (GradientReport, "render", render_gradients),
     (Graph, "_repr_svg_", graph_svg),
     (Memory, "_repr_svg_", _memory_svg),
     (Memory, "render", _render),
