@@ -59,9 +59,10 @@ class Cells:
     memory: Memory = field(init=False)
 
     def __post_init__(self) -> None:
+        told = len(self.names)
         sizes = {
-            "order": 8 * self.samples, "cells": 8 * CELLS, "totals": 8 * len(self.names),
-            "table": 8 * len(self.names) * self.steps, "status": 8 * STATUS_WORDS,
+            "order": 8 * self.samples, "cells": 8 * CELLS, "totals": 8 * told,
+            "table": 8 * told * self.steps, "status": 8 * STATUS_WORDS,
         }  # fmt: skip
         self.memory = Memory(self.device, sizes)
         self.device.fill(self.address("status"), 0, 8 * STATUS_WORDS)

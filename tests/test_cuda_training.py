@@ -236,3 +236,43 @@ def test_memory_is_given_back():
 
     gc.collect()
     assert len(device.memory) < 4
+
+
+OPTIONS = {
+    "phases": {},
+    "accumulate": {"accumulate": 2},
+    "clip": {"clip": sg.optim.clip_by_global_norm(0.1)},
+    "skip": {"on_nonfinite": "skip"},
+    "scale": {"loss_scale": "dynamic"},
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_way_of_updating(option):
+    def training(target):
+        with sg.Graph(seed=0):
+            loss, _, optimizer = layer_norm()
+            w, scale = parameters_of(loss)
+        given = (loss, optimizer)
+        if option == "phases":
+            phases = [
+                (loss, sg.optim.SGD(0.1), [w]),
+                (loss, sg.optim.SGD(0.2), [scale]),
+            ]
+            given = (phases,)
+        with using(EmulatedDevice()):
+            trainer = sg.Trainer(*given, target=target, **OPTIONS[option])
+        history = trainer.fit(data_of("xy"), epochs=2, batch_size=8, progress=False)
+        return history, {name: leaf.value for name, leaf in trainer._stored.items()}
+
+    for one, other in zip(training("cuda"), training("cpu"), strict=True):
+        assert_same(one, other)
+
+
+def parameters_of(loss):
+    from staticgrad.ir.graph import topological
+    from staticgrad.ir.node import Parameter
+
+    outputs = [t for node in topological([loss]) for t in node.outputs]
+    found = {t.name: t for t in outputs if isinstance(t, Parameter)}
+    return found["w"], found["scale"]

@@ -44,6 +44,7 @@ from staticgrad.compiler.kernels import (
     Loop,
     LoopKernel,
     Store,
+    When,
 )
 from staticgrad.errors import GraphError
 from staticgrad.ir.size import Dim
@@ -257,6 +258,11 @@ class _Kernel:
         for statement in body:
             if isinstance(statement, Loop):
                 self._loop(statement.axis, lambda s=statement: self._sequential(s.body))
+            elif isinstance(statement, When):
+                condition = self.statements.values[statement.condition].text
+                self.writer.line(f"if {condition}:")
+                with self.writer.indented():
+                    self._sequential(statement.body)
             elif isinstance(statement, Accumulate):
                 self._accumulate(statement)
             else:

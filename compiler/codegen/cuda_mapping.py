@@ -34,6 +34,7 @@ from staticgrad.compiler.kernels import (
     Number,
     Statement,
     Store,
+    When,
 )
 
 Body: TypeAlias = tuple[Statement, ...]
@@ -125,6 +126,8 @@ def _with_axes(body: Body) -> Iterator[tuple[Statement, tuple[int, ...]]]:
         if isinstance(statement, Loop):
             inside = (*axes, statement.axis)
             left.extend((s, inside) for s in reversed(statement.body))
+        if isinstance(statement, When):
+            left.extend((s, axes) for s in reversed(statement.body))
 
 
 def outer_registers(body: Body) -> dict[int, Accumulate]:
@@ -156,9 +159,10 @@ def mapping_of(kernel: LoopKernel, lanes: bool = False) -> Mapping:
     if spread and not outer_registers(chain.body):
         walked = tuple(a for a in chain.axes if a in bound)
         rowwise = lanes or _wants_lanes(kernel, chain.body, spread)
+        rowwise = rowwise and not _branches(kernel)
         worker: Worker = "warp" if rowwise and not walked else "thread"
         return Mapping(worker, spread, walked, chain.before, chain.body)
-    columns = _columns(kernel)
+    columns = () if _branches(kernel) else _columns(kernel)
     if columns:
         return Mapping("column", columns, (), (), kernel.body)
     return Mapping(_of_chunks(kernel), (), (), (), kernel.body)
@@ -166,12 +170,19 @@ def mapping_of(kernel: LoopKernel, lanes: bool = False) -> Mapping:
 
 def _of_chunks(kernel: LoopKernel) -> Worker:
     """Who works on a chunk: all of a block, if its rows do not wait for each other."""
+    if _branches(kernel):
+        return "alone"
     bound = bound_axes(kernel, scratch=True)
     chains = [chain_of((s,)) for s in kernel.body if isinstance(s, Loop)]
     free = (set(chain.axes) - bound for chain in chains if 0 in chain.axes)
     if any(free):
         return "block"
     return "row" if _loop_axes(kernel.body) - bound else "alone"
+
+
+def _branches(kernel: LoopKernel) -> bool:
+    """Whether threads may part, so that lanes could not meet again."""
+    return any(isinstance(s, When) for s in statements_of(kernel.body))
 
 
 def _columns(kernel: LoopKernel) -> tuple[int, ...]:

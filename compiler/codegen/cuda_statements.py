@@ -35,7 +35,6 @@ from staticgrad.compiler.kernels import (
     Store,
     Tiles,
 )
-from staticgrad.errors import CompilerBug
 from staticgrad.ir.foreign import Foreign
 from staticgrad.ir.size import Dim
 from staticgrad.ir.source import at
@@ -185,7 +184,7 @@ class Statements:
             case Tiles():
                 raise NotInSubset(f"the scheme {type(statement.scheme).__name__}")
             case _:
-                raise CompilerBug(f"codegen requires a statement, got {statement!r}")
+                raise NotInSubset(f"the statement {type(statement).__name__}")
 
     def loaded(self, place: str, dtype: DType) -> str:
         """The value of what lies at a place: a bool is one byte, a half is its bits."""
