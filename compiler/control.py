@@ -8,7 +8,7 @@ they lie, one slice further in each step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from staticgrad.compiler.kernels import Mode, Operand, Site
 from staticgrad.compiler.layouts import base_of
@@ -35,16 +35,22 @@ Place = tuple[int, Dim]
 
 def may_fail(node: Node) -> bool:
     """Whether the node, or one inside of it, can report a bad value."""
+    return any(can_fail(n.op.code) or n.attrs.get("limit", -1) >= 0 for n in _all(node))
+
+
+def may_last(node: Node) -> bool:
+    """Whether there is a loop in the node, which a stop has to be able to end."""
+    forms = (n.op.code.form for n in _all(node) if isinstance(n.op.code, Control))
+    return any(form != "branch" for form in forms)
+
+
+def _all(node: Node) -> Iterator[Node]:
+    """The node and those inside of it."""
     left = [node]
     while left:
         top = left.pop()
-        code = top.op.code
-        if can_fail(code):
-            return True
-        if isinstance(code, Control) and top.attrs.get("limit", -1) >= 0:
-            return True
+        yield top
         left += [inner for graph in top.graphs for inner in graph.nodes]
-    return False
 
 
 def controlled(

@@ -13,10 +13,11 @@ from functools import partial
 
 from staticgrad.compiler.alias import in_place
 from staticgrad.compiler.calls import gemm, gemm_add, placed, scattered
-from staticgrad.compiler.control import controlled, may_fail
+from staticgrad.compiler.control import controlled, may_fail, may_last
 from staticgrad.compiler.convolutions import convolved
 from staticgrad.compiler.foreign import called
 from staticgrad.compiler.fuse import Group, Timing, fuse
+from staticgrad.compiler.inline_loops import inlined
 from staticgrad.compiler.kernels import (
     FinishKernel,
     Kernel,
@@ -111,7 +112,7 @@ def timing_of(graph: Graph, finite: Sequence[Tensor], is_body: bool = False) -> 
     }
     if is_body:
         return Timing(frozenset(), late, after)
-    checks = [n.outputs[0] for n in graph.nodes if may_fail(n)]
+    checks = [n.outputs[0] for n in graph.nodes if may_fail(n) or may_last(n)]
     early = Graph.closed((), (*checks, *finite)).nodes
     return Timing(frozenset(early), late, after)
 
@@ -241,7 +242,7 @@ class _Lowering:
         stored = {tensor: self.buffer(tensor) for tensor in made}
         in_memory_order(group, stored, self.layouts)
         result = nest(group, stored, self._slots, self.buffer, self.layouts)
-        parts = frozenset(stored[t] for t in made if _is_part(t, self.inside))
+        parts = frozenset(stored[t] for t in made if t in self.inside)
         self.steps.append(_Step(result.kernel, group.early, group.late, parts))
         for slots in result.slots:
             self._finish(slots.node, result.kernel.operands[slots.operand].buffer)
@@ -276,7 +277,7 @@ class _Lowering:
                 convolved, new_buffer=self._add_arena, slots_of=self._slots
             ),
             Place: partial(placed, written=self.inside),
-            Scatter: partial(scattered, written=self.inside),
+            Scatter: scattered,
             Select: selected,
             Scan: scanned,
             Call: called,
@@ -293,8 +294,14 @@ class _Lowering:
         kernel = controlled(
             node, self.buffer, self._add_arena, partial(lower, is_body=True)
         )
+        step: Step = kernel
+        small = inlined(kernel, self.buffers)
+        if small is not None:
+            own = {kernel.operands[n].buffer for n in (kernel.counter, kernel.arena)}
+            del self.buffers[min(own) :]
+            step = small
         early, late = node in self.timing.early, node in self.timing.late
-        self.steps.append(_Step(kernel, early, late))
+        self.steps.append(_Step(step, early, late))
 
     def _add_arena(self, kind: BufferKind, shape: Shape, dtype: DType) -> int:
         """A buffer of a kernel's own."""
@@ -352,18 +359,6 @@ def with_makers(kernels: Sequence[Step]) -> tuple[Step, ...]:
     return tuple(result)
 
 
-def _is_part(tensor: Tensor, inside: Mapping[Tensor, Region]) -> bool:
-    """Whether a tensor is one of several that are written into one buffer."""
-    region = inside.get(tensor)
-    return region is not None and isinstance(region.place.op.code, Place)
-
-
-def _updates(step: _Step, buffer: int) -> bool:
-    """Whether a step changes what others wrote into a buffer."""
-    operands = step.kernel.operands
-    return any(o.buffer == buffer and o.mode == "update" for o in operands)
-
-
 def _task(step: _Step) -> tuple[tuple[int, ...], tuple[int, ...]]:
     reads = [o.buffer for o in step.kernel.operands if o.mode != "write"]
     writes = [o.buffer for o in step.kernel.operands if o.mode != "read"]
@@ -393,10 +388,7 @@ def _dependencies(
             if buffers[buffer].kind in ("stored", "carry"):
                 before.update(readers.get(buffer, ()))
             if buffer not in step.parts:
-                own = _updates(step, buffer), number
-                earlier = (
-                    w for w in writers[buffer] if (_updates(steps[w], buffer), w) < own
-                )
+                earlier = (w for w in writers[buffer] if w < number)
                 before.update(w for w in earlier if buffer not in steps[w].parts)
         before.discard(number)
         result.append(tuple(sorted(before)))

@@ -11,18 +11,14 @@ from functools import partial
 from typing import Any, Literal
 
 from staticgrad.compiler.backends.cpu import CpuTarget
-from staticgrad.compiler.backends.cuda import CudaTarget
 from staticgrad.compiler.backends.reference import needed
 from staticgrad.compiler.backends.reference_target import ReferenceTarget
-from staticgrad.compiler.cuda.device import current
-from staticgrad.compiler.cuda.driver import open_device
 from staticgrad.compiler.executable import Executable, Target
 from staticgrad.compiler.kernels import Site
 from staticgrad.compiler.lower import lower
 from staticgrad.compiler.pipeline import optimise
 from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.requirements import require, requiring
-from staticgrad.compiler.schedule import Schedule
 from staticgrad.compiler.taps import Tap, Tapping
 from staticgrad.compiler.trace import traced
 from staticgrad.compiler.verify import verify_plan, verify_schedule
@@ -39,7 +35,7 @@ from staticgrad.trees import flatten, unflatten
 Mode = Literal["train", "eval"]
 
 _MODES = ("train", "eval")
-_TARGETS = ("cpu", "cuda", "reference")
+_TARGETS = ("cpu", "reference")
 
 
 def compile(
@@ -47,7 +43,7 @@ def compile(
     inputs: Sequence[Input] | None = None,
     updates: Sequence[Update] | Graph = (),
     mode: Mode = "eval",
-    target: Literal["cpu", "cuda", "reference"] = "cpu",
+    target: Literal["cpu", "reference"] = "cpu",
     sizes: Mapping[str, int] | None = None,
     seed: int | None = None,
     finite: Sequence[Tensor] = (),
@@ -103,8 +99,7 @@ def _made(
     demanding = partial(require, requiring(needed(whole.roots, mode)))
     if target == "reference":
         return ReferenceTarget(whole, mode, checked, demanding)
-    native = _cuda if target == "cuda" else _native
-    return native(whole, mode, checked, verify, poison, demanding)
+    return _native(whole, mode, checked, verify, poison, demanding)
 
 
 def _holds(tensors: Sequence[Tensor], tensor: Tensor) -> bool:
@@ -119,25 +114,6 @@ def _native(
     graph: Graph, mode: Mode, checked: Sequence[int], verify: bool, poison: bool,
     demanding: Callable[[Mapping[str, int]], None],
 ) -> CpuTarget:  # fmt: skip
-    schedule, sites = _scheduled(graph, mode, checked, verify)
-    check = verify_plan if verify else _unverified
-    return CpuTarget(schedule, check, poison, sites, demanding)
-
-
-def _cuda(
-    graph: Graph, mode: Mode, checked: Sequence[int], verify: bool, poison: bool,
-    demanding: Callable[[Mapping[str, int]], None],
-) -> CudaTarget:  # fmt: skip
-    device = current(open_device)
-    schedule, sites = _scheduled(graph, mode, checked, verify)
-    check = verify_plan if verify else _unverified
-    return CudaTarget(schedule, check, device, sites, demanding)
-
-
-def _scheduled(
-    graph: Graph, mode: Mode, checked: Sequence[int], verify: bool
-) -> tuple[Schedule, list[Site]]:
-    """Kernels in order, and what the user calls the scalars that are `checked`."""
     optimised = optimise(graph, mode)
     changing = [(leaf, new) for leaf, new in optimised.updates if new is not leaf]
     final = Graph.closed(optimised.inputs, optimised.outputs, changing)
@@ -145,7 +121,9 @@ def _scheduled(
     if verify:
         verify_schedule(schedule, final)
     named = [graph.outputs[n] for n in checked]
-    return schedule, [Site(t.op.name, t.source, t.scope) for t in named]
+    sites = [Site(t.op.name, t.source, t.scope) for t in named]
+    check = verify_plan if verify else _unverified
+    return CpuTarget(schedule, check, poison, sites, demanding)
 
 
 def _unverified(plan: Plan) -> None:

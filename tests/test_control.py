@@ -1,6 +1,7 @@
 """Branches and loops: values on both targets, types, laziness, limits, errors."""
 
 import threading
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -155,8 +156,10 @@ def test_a_loop_that_does_not_end_can_be_stopped():
     frame = sg.compile(y, inputs=[x]).frame()
     frame.inputs["x"][...] = 0
     codes = []
-    thread = threading.Thread(target=lambda: codes.append(frame.run()))
+    thread = threading.Thread(target=lambda: codes.append(frame.run()), daemon=True)
     thread.start()
+    time.sleep(0.1)
+    assert not codes
     frame.stop[0] = 1
     thread.join(30)
     assert codes == [vm.STOPPED]
@@ -294,3 +297,39 @@ def test_updates_inside_of_a_body_are_refused():
         seen = sg.state(0)
         with pytest.raises(sg.GraphError, match=r"without updates.*'state'"):
             sg.cond(True, lambda: sg.update(seen, seen + 1)[1], lambda: seen)
+
+
+# ---- small steps inside of one kernel ------------------------------------------------
+
+
+def kernels(outputs):
+    f = sg.compile(outputs)
+    return [k.name for k in f.target.code.root.kernels]
+
+
+def test_small_steps_are_one_kernel():
+    x, a = sg.input("x", ("n",)), sg.input("a", ())
+    total, ys = sg.scan(lambda c, v: (sg.sin(c * a) + v, c), 0.0, x, reverse=True)
+    assert len(kernels([total, ys])) == 1
+    both([total, ys, sg.grad(total, [a, x])], X, 0.7)
+
+
+def test_steps_with_rows_reductions_and_positions_are_one_kernel():
+    x = sg.input("x", (3, 4))
+
+    def step(c, row):
+        c = sg.softmax(c * row) + sg.sum(c) * 0.1
+        return c, (sg.max(c), c[::-1])
+
+    outputs = sg.scan(step, sg.ones(4), x)
+    assert len(kernels(outputs)) <= 3  # the start and what lies around the loop
+    both(outputs, np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32))
+    y = sg.fori_loop(0, 5, lambda i, c: c + x[i % 3, 1] * i, 0.5)
+    both(y, np.arange(12, dtype=np.float32).reshape(3, 4))
+
+
+def test_large_steps_are_not_one_kernel():
+    x = sg.input("x", (3, 50000))
+    last, _ = sg.scan(lambda c, row: (sg.tanh(c + row), None), sg.zeros(50000), x)
+    assert "scan" in kernels(last)
+    both(last, np.ones((3, 50000), np.float32))

@@ -40,6 +40,7 @@ from staticgrad.compiler.codegen.pieces import (
     Piece,
     Pieces,
     in_pieces,
+    is_tied,
     repeats,
 )
 from staticgrad.compiler.codegen.scalar import (
@@ -251,7 +252,7 @@ class _Kernel:
             first, last = "0", self.names.dim(self.kernel.axes[loop.axis])
         pieces = self.pieces.get(id(loop))
         in_blocks = self._looks_ahead(loop.body) or drawn_in_blocks(loop)
-        if pieces is None and in_blocks:
+        if pieces is None and in_blocks and not is_tied(loop):
             pieces = Pieces((Piece(loop.body, (), ()),), ())
         if pieces is not None:
             self.blocks(loop, pieces, first, last)

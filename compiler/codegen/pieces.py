@@ -87,7 +87,7 @@ def in_pieces(loop: Loop, kernel: LoopKernel) -> Pieces | None:
         return None
     drawn = frozenset(s.result for s in drawn_in_blocks(loop))
     weights = [1 if _result(s) in drawn else operations(s) for s in body]
-    if sum(weights) <= LONGEST or _is_tied(loop):
+    if sum(weights) <= LONGEST or is_tied(loop):
         return None
     longest = _longest_wait(body, weights)
     if longest <= LONGEST or 2 * longest < sum(weights):
@@ -109,7 +109,7 @@ def _longest_wait(body: Sequence[Statement], weights: Sequence[int]) -> int:
     return max(depth.values(), default=0)
 
 
-def _is_tied(loop: Loop) -> bool:
+def is_tied(loop: Loop) -> bool:
     """True if an iteration reads what the one before it wrote."""
     return any(
         isinstance(s, Store)

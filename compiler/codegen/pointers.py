@@ -165,13 +165,21 @@ def _place(b: Any, pointer: Pointer, address: Any, index: Any) -> Any:
 
 def _tag(module: Any, instruction: Any, pointer: Pointer) -> None:
     """Say which memory the instruction touches, and which it does not."""
+    known = module.__dict__.setdefault("staticgrad_scopes", {})
+    key = pointer.scope, pointer.scopes
+    if key not in known:  # lists are as long as there are scopes
+        known[key] = _scope_lists(module, *key)
+    own, others = known[key]
+    instruction.set_metadata("alias.scope", own)
+    instruction.set_metadata("noalias", others)
+
+
+def _scope_lists(module: Any, scope: int, count: int) -> tuple[Any, Any]:
+    """The list of one scope, and that of the others."""
     domain = module.add_metadata([ir.MetaDataString(module, "staticgrad")])
-    names = (f"memory {number}" for number in range(pointer.scopes))
+    names = (f"memory {number}" for number in range(count))
     scopes = [
         module.add_metadata([ir.MetaDataString(module, name), domain]) for name in names
     ]
-    others = [s for number, s in enumerate(scopes) if number != pointer.scope]
-    instruction.set_metadata(
-        "alias.scope", module.add_metadata([scopes[pointer.scope]])
-    )
-    instruction.set_metadata("noalias", module.add_metadata(others))
+    others = [s for number, s in enumerate(scopes) if number != scope]
+    return module.add_metadata([scopes[scope]]), module.add_metadata(others)
