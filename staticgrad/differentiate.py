@@ -18,9 +18,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from staticgrad.cotangents import pulled_back, zeros
+from staticgrad.cuts import cuts
 from staticgrad.dead_hooks import warn_of_dead_hooks
 from staticgrad.errors import DTypeError, GraphError, ShapeError
-from staticgrad.inside import Inside, active_tensors
+from staticgrad.inside import Inside
 from staticgrad.ir.graph import deriving, topological
 from staticgrad.ir.node import Input, Node, Stored, Tensor
 from staticgrad.ir.op import Mode
@@ -451,9 +452,6 @@ def _why_unused(ys: Sequence[Tensor], x: Tensor) -> str:
     nodes = topological(ys)
     if not any(t is x for node in nodes for t in node.outputs):
         return "which y does not use"
-    active = active_tensors(nodes, {x})
-    for node in nodes:
-        reads = any(t in active for t in node.inputs)
-        if reads and not any(t in active for t in node.outputs):
-            return f"whose path to y is cut by {node.op.name}{at(node.source)}"
+    for cut in cuts(nodes, x):
+        return f"whose path to y is cut by {cut.node.op.name}{at(cut.node.source)}"
     return "whose derivative is zero everywhere"

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from staticgrad.cuts import Cut, cuts, passes
 from staticgrad.differentiate import check_arguments, describe
 from staticgrad.ir.graph import topological
 from staticgrad.ir.node import Input, Node, Stored, Tensor
@@ -18,19 +19,6 @@ from staticgrad.ir.source import at
 from staticgrad.ir.types import is_float
 
 SHOWN = 10  # paths listed by default
-
-STRAIGHT = "straight_through passes a gradient on in its place"
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """A node that reads what depends on the tensor and passes no derivative on."""
-
-    node: Node
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.node.op.name}{at(self.node.source)}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +74,7 @@ def explain_gradient(y: Tensor, x: Tensor, limit: int = SHOWN) -> GradientPaths:
     ways = _ways(nodes, y, x)
     paths = tuple(_paths(nodes, ways, y, x, limit))
     count = ways.get(x, 0)
-    return GradientPaths(y, x, count, paths, tuple(_cuts(nodes, y, x)))
+    return GradientPaths(y, x, count, paths, tuple(cuts(nodes, x)))
 
 
 def _ways(nodes: Sequence[Node], y: Tensor, x: Tensor) -> dict[Tensor, int]:
@@ -100,16 +88,6 @@ def _ways(nodes: Sequence[Node], y: Tensor, x: Tensor) -> dict[Tensor, int]:
             if passes(node, position):
                 ways[tensor] = ways.get(tensor, 0) + below
     return ways
-
-
-def passes(node: Node, position: int) -> bool:
-    """Whether a derivative comes back through input number `position` of `node`."""
-    if node.op.vjp is None or not is_float(node.inputs[position].dtype):
-        return False
-    hidden = (
-        node.op.name == "custom" and position == 0
-    )  # what the user's backward hides
-    return not hidden and any(is_float(t.dtype) for t in node.outputs)
 
 
 def _paths(
@@ -134,28 +112,6 @@ def _paths(
             for output in node.outputs:
                 if ways.get(output):
                     left.append((output, (*path, node)))
-
-
-def _cuts(nodes: Sequence[Node], y: Tensor, x: Tensor) -> Iterator[Cut]:
-    """The nodes on the way to `y` at which a derivative with respect to x ends."""
-    active = {x}
-    for node in nodes:
-        read = [p for p, t in enumerate(node.inputs) if t in active]
-        passing = [p for p in read if passes(node, p)]
-        if passing:
-            active.update(t for t in node.outputs if is_float(t.dtype))
-        elif read:
-            yield Cut(node, _reason(node))
-
-
-def _reason(node: Node) -> str:
-    if node.op.name == "stop_gradient":
-        return "it stops gradients"
-    if not any(is_float(t.dtype) for t in node.outputs):
-        return f"it gives {node.types[0].dtype}, which has no derivative; {STRAIGHT}"
-    if node.op.vjp is None:
-        return f"its derivative is zero everywhere; {STRAIGHT}"
-    return "its derivative was given for other inputs only"
 
 
 def _steps(x: Tensor, path: Sequence[Node]) -> Iterator[str]:

@@ -76,6 +76,19 @@ def test_a_cut_is_named_with_its_line(name: str) -> None:
         sg.grad(y, x)
 
 
+def test_a_choice_is_no_cut_and_the_real_one_is_named() -> None:
+    x = sg.parameter([1.0, -2.0], name="x")
+    found = sg.explain_gradient(sg.sum(sg.relu(x)), x)
+    assert found.count == 1
+    assert found.cuts == ()
+    stopped = sg.sum(sg.stop_gradient(sg.relu(x)))
+    assert [c.node.op.name for c in sg.explain_gradient(stopped, x).cuts] == [
+        "stop_gradient"
+    ]
+    with pytest.raises(sg.GraphError, match="cut by stop_gradient"):
+        sg.grad(stopped, x)
+
+
 def test_unused_and_partly_cut() -> None:
     x, z = sg.parameter([1.0, 2.0], name="x"), sg.parameter(1.0, name="z")
     y = sg.sum(x * sg.stop_gradient(x))

@@ -1,0 +1,68 @@
+"""Where derivatives end: nodes that read an active tensor and pass nothing on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from staticgrad.ir.node import Node, Tensor
+from staticgrad.ir.source import at
+from staticgrad.ir.types import is_float
+
+STRAIGHT = "straight_through passes a gradient on in its place"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A node that reads what depends on a tensor and passes no derivative on."""
+
+    node: Node
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.node.op.name}{at(self.node.source)}: {self.reason}"
+
+
+def passes(node: Node, position: int) -> bool:
+    """Whether a derivative comes back through input number `position` of `node`."""
+    if node.op.vjp is None or not is_float(node.inputs[position].dtype):
+        return False
+    hidden = (
+        node.op.name == "custom" and position == 0
+    )  # what the user's backward hides
+    return not hidden and any(is_float(t.dtype) for t in node.outputs)
+
+
+def cuts(nodes: Sequence[Node], x: Tensor) -> Iterator[Cut]:
+    """The nodes at which a derivative with respect to `x` ends.
+
+    A comparison that only chooses between values which pass a derivative on (that of a
+    relu) is none.
+    """
+    active = {x}
+    ends: list[Node] = []
+    for node in nodes:
+        read = [p for p, t in enumerate(node.inputs) if t in active]
+        if any(passes(node, p) for p in read):
+            active.update(t for t in node.outputs if is_float(t.dtype))
+        elif read:
+            ends.append(node)
+    readers: dict[Tensor, list[Node]] = {}
+    for node in nodes:
+        for tensor in node.inputs:
+            readers.setdefault(tensor, []).append(node)
+    for node in ends:
+        after = [r for t in node.outputs for r in readers.get(t, ())]
+        chooses = after and all(any(t in active for t in r.outputs) for r in after)
+        if not chooses:
+            yield Cut(node, _reason(node))
+
+
+def _reason(node: Node) -> str:
+    if node.op.name == "stop_gradient":
+        return "it stops gradients"
+    if not any(is_float(t.dtype) for t in node.outputs):
+        return f"it gives {node.types[0].dtype}, which has no derivative; {STRAIGHT}"
+    if node.op.vjp is None:
+        return f"its derivative is zero everywhere; {STRAIGHT}"
+    return "its derivative was given for other inputs only"

@@ -1,0 +1,37 @@
+"""Every example runs in its short form, and its own checks hold."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = (
+    "hooks_and_functions", "missing_gradient", "sampling", "sinc", "swell", "teaching",
+    "vanishing",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_holds_what_it_checks(name: str, tmp_path: Path) -> None:
+    if name == "teaching":
+        pytest.importorskip("sklearn")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / f"{name}.py"), "--short"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "HOME": str(Path.home()), "PATH": ""},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_the_readme_lists_every_example() -> None:
+    text = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    for path in (ROOT / "examples").glob("*.py"):
+        assert f"`{path.name}`" in text
