@@ -13,6 +13,10 @@ values without inner axes exist once per row. Softmax, layer norm, cross entropy
 their gradients become one group this way, from their structure alone. Any other
 reduction ("gathered") only leaves the group: its consumers belong to later groups.
 
+What widens 16-bit memory for a call (the operand of a product) stays alone: merged with
+what makes that memory, its 32-bit copy would live from the forward product to the
+backward one.
+
 Weakness: greedy; a node never leaves a group again.
 """
 
@@ -29,6 +33,7 @@ from staticgrad.compiler.layouts import (
     is_free,
     loop_shape,
 )
+from staticgrad.compiler.passes.widen import operand_casts
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Node, Stored, Tensor
 from staticgrad.ir.op import (
@@ -127,10 +132,13 @@ class _Fusion:
         self.after_commit = 0
 
     def run(self, graph: Graph) -> list[Group]:
+        alone = operand_casts(graph)
         for node in ordered(graph, self.timing):
             if is_transparent(node):
                 continue
-            if is_loop(node):
+            if node in alone:
+                self._open_loop(node, "widening")
+            elif is_loop(node):
                 self._place(node)
             elif not isinstance(node.op.code, Leaf):
                 group = self._open(node, "single")
@@ -147,7 +155,10 @@ class _Fusion:
                 self._absorb_makers(node, group)
                 self._absorb_sharers(node, group)
                 return
-        group = self._open(node, "loop")
+        self._open_loop(node, "loop")
+
+    def _open_loop(self, node: Node, kind: str) -> None:
+        group = self._open(node, kind)
         dims = [dim for dim in loop_shape(node) if dim != 1]
         group.axes = dims
         counter = iter(range(len(dims)))

@@ -158,7 +158,7 @@ class _Lowering:
     ) -> Schedule:
         needed = self._needed()
         for group in self.groups:
-            if group.kind == "loop" and group.nodes:
+            if group.kind in ("loop", "widening") and group.nodes:
                 self._lower_loop(group, needed)
             elif group.kind == "single":
                 self._lower_call(group)

@@ -44,8 +44,8 @@ PASSES: tuple[tuple[Pass, str], ...] = (
     (merge_common, "x + x is one of x only if both are one node"),
     (simplify, "forms that the rules above uncovered"),
     (fold_constants, "numbers that the rules above made"),
-    (widen, "after all rules, which would see casts in between"),
     (merge_common, "equal nodes have one form by now"),
+    (widen, "no rule sees its casts; merged ones would live from forward to backward"),
     (fold_updates, "last: it counts who needs a gradient"),
 )
 

@@ -39,7 +39,7 @@ from staticgrad.ops.leaves import dtype_of
 
 Pair: TypeAlias = tuple[Stored, Tensor]
 
-PRODUCTS = frozenset(("matmul", "conv"))
+PRODUCTS = frozenset(("matmul", "conv", "conv_input"))
 """Operations whose operands a policy casts to its dtype."""
 
 WIDE = frozenset(

@@ -230,7 +230,7 @@ ACTIVATIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("layer", "want"), ACTIVATIONS, ids=repr)
+@pytest.mark.parametrize(("layer", "want"), ACTIVATIONS)
 def test_activations(layer, want):
     got = evaluate(layer, X)
     np.testing.assert_allclose(got, want(X.astype(float)), rtol=1e-5, atol=1e-6)

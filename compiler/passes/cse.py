@@ -2,7 +2,8 @@
 
 Two nodes are one where op, attributes, inputs and nested graphs are. Random draws are
 no exception: their key is an input, so equal keys are equal draws. Constants are
-compared by their bytes, so 0.0 and -0.0 stay apart.
+compared by their bytes, so 0.0 and -0.0 stay apart. Casts of operands to 32 bits stay
+apart too: one for two products would live from the first to the second.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from staticgrad.compiler.passes.widen import operand_casts
 from staticgrad.ir.graph import Graph, rewrite
 from staticgrad.ir.node import Constant, Node, Tensor
 from staticgrad.ir.op import Leaf
@@ -22,8 +24,11 @@ COMPARED_BYTES = 65536  # larger constants are equal only if they are the same a
 def merge_common(graph: Graph) -> Graph:
     """``f(x), f(x) = y, y`` with ``y = f(x)``."""
     seen: dict[Hashable, Node] = {}
+    apart = {node.number for node in operand_casts(graph)}
 
     def rule(node: Node, _: Sequence[Tensor]) -> Sequence[Tensor]:
+        if node.number in apart:
+            return node.outputs
         if isinstance(node.op.code, Leaf) and not isinstance(node.outputs[0], Constant):
             return node.outputs
         return seen.setdefault(_key(node), node).outputs

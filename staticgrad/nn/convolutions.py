@@ -21,6 +21,7 @@ from staticgrad.nn.geometry import (
     per_axis,
 )
 from staticgrad.ops.arithmetic import add
+from staticgrad.ops.casting import cast
 from staticgrad.ops.convolution import conv, conv_input, geometry
 from staticgrad.ops.promote import ArrayLike, promoted
 from staticgrad.ops.rules import shape_error
@@ -105,7 +106,7 @@ def _biased(name: str, y: Tensor, rest: list[Tensor]) -> Tensor:
     if bias.shape != y.shape[-1:]:
         rule = f"a bias of ({y.shape[-1]},), one number per filter, got {bias.type}"
         raise shape_error(name, (), rule)
-    return add(y, bias)
+    return add(y, cast(bias, y.dtype))  # a policy may have made y 16-bit
 
 
 def conv_transpose1d(
