@@ -1,9 +1,13 @@
 """What ``sg.compile`` does, stage by stage, with a stop watch between."""
 
+from collections.abc import Mapping
+
 from benchmarks.built import built
 from benchmarks.workloads.workload import Arrays, Workload
 from staticgrad.compiler import blas, gemm, vm
+from staticgrad.compiler import numba_internals as internals
 from staticgrad.compiler.backends.cpu import CpuTarget
+from staticgrad.compiler.codegen.cpu import foreign_names
 from staticgrad.compiler.codegen.gemm_leaves import (
     COPY,
     DOTS,
@@ -18,6 +22,7 @@ from staticgrad.compiler.codegen.gemm_small import (
     small_address,
 )
 from staticgrad.compiler.codegen.loops import kernel_source
+from staticgrad.compiler.codegen.native import ir_of
 from staticgrad.compiler.codegen.writer import canonical
 from staticgrad.compiler.executable import Executable
 from staticgrad.compiler.kernels import LoopKernel
@@ -44,9 +49,9 @@ def compiled_step(workload: Workload, p: Arrays, d: Arrays, watch) -> list:
     watch.lap("verify schedule")
     load(watch)
     loops = [k for k in schedule.kernels if isinstance(k, LoopKernel)]
-    for kernel in loops:
-        canonical(kernel_source(kernel).text)
-    watch.lap("write sources (again below)")
+    texts = {canonical(kernel_source(kernel).text): kernel for kernel in loops}
+    watch.lap("write all sources (again below)")
+    compile_again(texts, watch)
     target = CpuTarget(schedule, verify_plan)
     watch.lap("write and compile kernels")
     plan(schedule, {})
@@ -61,6 +66,20 @@ def compiled_step(workload: Workload, p: Arrays, d: Arrays, watch) -> list:
     return [(_title(n.source), n.cached, n.seconds) for n in target.code.natives]
 
 
+def compile_again(texts: Mapping[str, LoopKernel], watch) -> None:
+    """What is done for each different kernel that no cache has, by stage."""
+    modules = []
+    for number, (text, kernel) in enumerate(texts.items()):
+        if not foreign_names(kernel):
+            modules.append(ir_of(text, f"again_{number}"))
+    watch.lap("translate (again below)")
+    codes = [internals.compile_module(module) for module in modules]
+    watch.lap("LLVM (again below)")
+    for code in codes:
+        internals.load_object_code(code)
+    watch.lap("link (again below)")
+
+
 def load(watch) -> None:
     """What serves all graphs; the parts of products that a graph needs come later."""
     vm.load()
@@ -72,6 +91,11 @@ def load(watch) -> None:
 def load_all(watch) -> None:
     """All that is compiled once per machine, needed or not."""
     load(watch)
+    load_pieces()
+
+
+def load_pieces() -> None:
+    """The pieces of products of float32."""
     blas.kernel_address()
     for leaf in (DOTS, TILES, TRANSPOSE, COPY):
         leaf_address(leaf, FLOAT32.itemsize)
