@@ -13,7 +13,7 @@ from importlib.util import find_spec
 import numpy as np
 
 import staticgrad as sg
-from benchmarks import machine
+from benchmarks import embedding, machine
 from benchmarks.clock import alternating
 from benchmarks.tables import duration, ratio, table
 
@@ -151,8 +151,11 @@ def peers() -> dict:
 def measure(seconds: float, scale: float, libraries: dict) -> list[dict]:
     """Seconds per call of each library that is there."""
     sg.set_num_threads(1)
-    every = cases(max(int(ELEMENTS * scale), 4000))
-    return [_row(case, seconds, libraries) for case in every]
+    n = max(int(ELEMENTS * scale), 4000)
+    rows = [_row(case, seconds, libraries) for case in cases(n)]
+    steps = embedding.functions(n // 10, libraries)
+    name = f"descent of {embedding.BATCH} rows of {n // 10:,}"
+    return [*rows, {"name": name} | alternating(steps, seconds)]
 
 
 def _row(case: Case, seconds: float, libraries: dict) -> dict:
@@ -190,7 +193,8 @@ def _of_peer(case: Case, name: str, library) -> Callable | None:
 
 def render(rows: list[dict]) -> str:
     """The table: times, and the best peer's over ours."""
-    names = [p for p in ("numpy", "torch", "jax") if any(p in row for row in rows)]
+    known = ("numpy", "torch", "jax", "jax by hand")
+    names = [p for p in known if any(p in row for row in rows)]
     header = ("computation", "ours", *names, "best / ours", "goal")
     return table(header, [_cells(row, names) for row in rows])
 

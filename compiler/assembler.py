@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from staticgrad.compiler import vm
 from staticgrad.errors import CompilerBug
+from staticgrad.ir.node import anything_away, bring_home
 from staticgrad.ir.types import kind_of
 
 Array = npt.NDArray[Any]
@@ -89,6 +90,8 @@ class Program:
 
     def run(self, stop: Cell) -> int:
         """Run it; see `vm.run` for what is returned."""
+        if anything_away():
+            bring_home()
         return vm.run(self.pc, stop.address)
 
 

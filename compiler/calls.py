@@ -99,11 +99,18 @@ def placed(
     return kernels
 
 
-def scattered(node: Node, buffer_of: BufferOf) -> list[Kernel]:
-    """A copy of the base, unless it lies there, and the updates combined into it."""
+def scattered(
+    node: Node, buffer_of: BufferOf, written: Collection[Tensor] = ()
+) -> list[Kernel]:
+    """The updates combined into the base, a copy of it unless it lies there.
+
+    A base that is `written` by its own kernel already lies in the result.
+    """
     base = node.inputs[0]
     result = buffer_of(node.outputs[0])
     write = _combined(node, buffer_of)
+    if base in written:
+        return [write]
     value = uniform(base)
     if value is not None:
         return [_fill(node, value, result), write]

@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from staticgrad.compiler.arguments import Signature
 from staticgrad.compiler.backends.cpu import CpuTarget, Route
+from staticgrad.compiler.backends.cuda import CudaTarget
 from staticgrad.compiler.backends.reference_target import ReferenceTarget
-from staticgrad.compiler.explanation import explain
+from staticgrad.compiler.explanation import explain, explain_cuda
 from staticgrad.compiler.frame import Frame
 from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.taps import Tap, Tapping, checked, warn
@@ -29,7 +30,7 @@ from staticgrad.ir.source import at, here
 Array = npt.NDArray[Any]
 Unflatten = Callable[[Sequence[Any]], Any]
 Trace = Callable[[Sequence[Array]], NonFiniteError | None]
-Target = CpuTarget | ReferenceTarget
+Target = CpuTarget | CudaTarget | ReferenceTarget
 
 
 class Runner(Protocol):
@@ -273,6 +274,8 @@ class Executable:
         notes = (*self.notes, *self._signature.notes.values())
         if isinstance(self.target, CpuTarget):
             return explain(self.target, self.inputs, notes)
+        if isinstance(self.target, CudaTarget):
+            return explain_cuda(self.target, self.inputs, notes)
         return "\n".join(["target reference: node by node with NumPy", *notes])
 
     def source(self) -> str:
@@ -280,6 +283,9 @@ class Executable:
         if isinstance(self.target, CpuTarget):
             sources = (kernel.source for kernel in self.target.code.natives)
             return "\n\n".join(dict.fromkeys(sources))
+        if isinstance(self.target, CudaTarget):
+            texts = (source.text for source in self.target.code.sources if source)
+            return "\n\n".join(dict.fromkeys(texts))
         return ""
 
     @property
@@ -290,14 +296,16 @@ class Executable:
                 "memory requires sizes, got none; call the executable once or give "
                 f"compile(sizes={{...}}){at(here())}"
             )
+        if isinstance(self.target, CudaTarget):
+            return Memory(self.target.plan(self._sizes))
         return Memory(self._native().plan(self._sizes))
 
     def _native(self) -> CpuTarget:
         if isinstance(self.target, CpuTarget):
             return self.target
         raise GraphError(
-            "the executable requires target 'cpu', got 'reference', which has no "
-            f"frames and no memory plan; compile it again{at(here())}"
+            f"the executable requires target 'cpu', got {self.target.name!r}, which "
+            f"has no such frames or plan; compile it again{at(here())}"
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from staticgrad.compiler import threads
 from staticgrad.compiler.backends.cpu import CpuTarget
+from staticgrad.compiler.backends.cuda import CudaTarget
 from staticgrad.compiler.failures import foreign
 from staticgrad.compiler.kernels import GemmKernel, LoopKernel
 from staticgrad.compiler.plan import Plan
@@ -21,6 +22,29 @@ def explain(target: CpuTarget, inputs: Sequence[Input], notes: Sequence[str]) ->
     lines += _plan_lines(target)
     lines += [f"note: {note}" for note in notes]
     return "\n".join(lines)
+
+
+def explain_cuda(
+    target: CudaTarget, inputs: Sequence[Input], notes: Sequence[str]
+) -> str:
+    """What `target` launches, and how each kernel is spread over the device."""
+    lines = [f"target cuda, {target.device.name}"]
+    lines += [f"input {leaf.name}: {leaf.type}" for leaf in inputs]
+    sources = target.code.sources
+    different = {source.canonical for source in sources if source is not None}
+    lines.append(f"{len(sources)} kernels, {len(different)} different sources")
+    for number, (kernel, source) in enumerate(
+        zip(target.code.loops, sources, strict=True)
+    ):
+        if number == target.code.schedule.commit:
+            lines.append("  ---- commit: nothing below can fail ----")
+        how = "cuBLAS"
+        if source is not None and source.mapping is not None:
+            how = f"by {source.mapping.worker}"
+        lines.append(f"  {number}: {kernel.name}{_axes(kernel)}  {how}")
+    plans = [_plan_line(plan) for plan in target.planned]
+    lines += [f"  {line}" for line in dict.fromkeys(plans)]
+    return "\n".join(lines + [f"note: {note}" for note in notes])
 
 
 def _layer() -> str:

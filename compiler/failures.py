@@ -60,7 +60,7 @@ def failure(code: Code, status: npt.NDArray[np.int64], key: int = 0) -> BaseExce
     value, extent = int(status[vm.STATUS_VALUE]), int(status[vm.STATUS_EXTENT])
     wrap = any(c.wrap for c, _ in checks(kernel) if c.site == local)
     where = f"{value} at position {int(status[vm.STATUS_POSITION])}"
-    return _out_of_range(kernel.sites[local], extent, where, wrap)
+    return out_of_range(kernel.sites[local], extent, where, wrap)
 
 
 def refuse_empty_extents(
@@ -75,7 +75,7 @@ def refuse_empty_extents(
             count = int(np.prod([extents[axis] for axis in axes], dtype=np.int64))
             if count and evaluate(check.extent, values) == 0:
                 where = f"{count} of them for an axis of size 0"
-                raise _out_of_range(kernel.sites[check.site], 0, where, check.wrap)
+                raise out_of_range(kernel.sites[check.site], 0, where, check.wrap)
 
 
 def checks(kernel: Kernel) -> Checks:
@@ -93,7 +93,8 @@ def checks(kernel: Kernel) -> Checks:
             left = [(s, axes) for s in statement.body] + left
 
 
-def _out_of_range(site: Site, extent: int, where: str, wrap: bool) -> IndexOutOfRange:
+def out_of_range(site: Site, extent: int, where: str, wrap: bool) -> IndexOutOfRange:
+    """The error for an index outside of its axis."""
     least = f"-{extent}" if wrap and extent else "0"
     advice = "look at the indices" if wrap else "look at the labels or indices"
     return IndexOutOfRange(

@@ -242,7 +242,7 @@ class _Lowering:
         stored = {tensor: self.buffer(tensor) for tensor in made}
         in_memory_order(group, stored, self.layouts)
         result = nest(group, stored, self._slots, self.buffer, self.layouts)
-        parts = frozenset(stored[t] for t in made if t in self.inside)
+        parts = frozenset(stored[t] for t in made if _is_part(t, self.inside))
         self.steps.append(_Step(result.kernel, group.early, group.late, parts))
         for slots in result.slots:
             self._finish(slots.node, result.kernel.operands[slots.operand].buffer)
@@ -277,7 +277,7 @@ class _Lowering:
                 convolved, new_buffer=self._add_arena, slots_of=self._slots
             ),
             Place: partial(placed, written=self.inside),
-            Scatter: scattered,
+            Scatter: partial(scattered, written=self.inside),
             Select: selected,
             Scan: scanned,
             Call: called,
@@ -359,6 +359,18 @@ def with_makers(kernels: Sequence[Step]) -> tuple[Step, ...]:
     return tuple(result)
 
 
+def _is_part(tensor: Tensor, inside: Mapping[Tensor, Region]) -> bool:
+    """Whether a tensor is one of several that are written into one buffer."""
+    region = inside.get(tensor)
+    return region is not None and isinstance(region.place.op.code, Place)
+
+
+def _updates(step: _Step, buffer: int) -> bool:
+    """Whether a step changes what others wrote into a buffer."""
+    operands = step.kernel.operands
+    return any(o.buffer == buffer and o.mode == "update" for o in operands)
+
+
 def _task(step: _Step) -> tuple[tuple[int, ...], tuple[int, ...]]:
     reads = [o.buffer for o in step.kernel.operands if o.mode != "write"]
     writes = [o.buffer for o in step.kernel.operands if o.mode != "read"]
@@ -388,7 +400,10 @@ def _dependencies(
             if buffers[buffer].kind in ("stored", "carry"):
                 before.update(readers.get(buffer, ()))
             if buffer not in step.parts:
-                earlier = (w for w in writers[buffer] if w < number)
+                own = _updates(step, buffer), number
+                earlier = (
+                    w for w in writers[buffer] if (_updates(steps[w], buffer), w) < own
+                )
                 before.update(w for w in earlier if buffer not in steps[w].parts)
         before.discard(number)
         result.append(tuple(sorted(before)))

@@ -13,7 +13,7 @@ exact.py.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +47,7 @@ SORTED = 30_000
 _improve = Compiled(improve)
 _search = Compiled(search)
 
+Cutting = Callable[[LoopKernel, Mapping[str, int]], tuple[int, int]]
 IntArray = npt.NDArray[np.int64]
 
 
@@ -67,9 +68,11 @@ class Lives:
     last: tuple[int, ...]
 
 
-def plan(schedule: Schedule, values: Mapping[str, int]) -> Plan:
-    """The Plan of `schedule` when its symbols have `values`."""
-    chunks = _chunks(schedule, values)
+def plan(
+    schedule: Schedule, values: Mapping[str, int], cutting: Cutting = chunking
+) -> Plan:
+    """The Plan of `schedule` when its symbols have `values`, in chunks of `cutting`."""
+    chunks = _chunks(schedule, values, cutting)
     lives = _lives(schedule, chunks)
     bodies = tuple(_bodies(kernel, values) for kernel in schedule.kernels)
     sizes = _sizes(schedule, chunks, bodies, values)
@@ -109,13 +112,13 @@ def _bodies(kernel: Step, values: Mapping[str, int]) -> tuple[Plan, ...]:
 
 
 def _chunks(
-    schedule: Schedule, values: Mapping[str, int]
+    schedule: Schedule, values: Mapping[str, int], cutting: Cutting
 ) -> tuple[tuple[int, int], ...]:
     """Chunks of each kernel: (1, 0) for those without, (0, 0) for a dropped one."""
     chunks: list[tuple[int, int]] = []
     for kernel in schedule.kernels:
         if isinstance(kernel, LoopKernel):
-            chunks.append(chunking(kernel, values))
+            chunks.append(cutting(kernel, values))
         elif isinstance(kernel, FinishKernel):
             chunks.append((0, 0) if chunks[kernel.chunks_of][0] == 1 else (1, 0))
         else:

@@ -15,6 +15,7 @@ from staticgrad.compiler.passes.fold_updates import fold_updates
 from staticgrad.compiler.passes.merge_loops import merge_loops
 from staticgrad.compiler.passes.pick import pick
 from staticgrad.compiler.passes.resolve_mode import resolve_mode
+from staticgrad.compiler.passes.scatter_into import scatter_into
 from staticgrad.compiler.passes.simplify import simplify
 from staticgrad.compiler.passes.sink_slices import sink_slices
 from staticgrad.compiler.passes.stabilise import stabilise
@@ -46,6 +47,7 @@ PASSES: tuple[tuple[Pass, str], ...] = (
     (fold_constants, "numbers that the rules above made"),
     (merge_common, "equal nodes have one form by now"),
     (widen, "no rule sees its casts; merged ones would live from forward to backward"),
+    (scatter_into, "a late one: it counts who needs a gradient"),
     (fold_updates, "last: it counts who needs a gradient"),
 )
 

@@ -2,7 +2,7 @@
 
 A piece of a concatenation or a padded tensor that a loop nest makes, and that nothing
 else reads, is stored straight into its region of the result. Where the rest has a value
-only the margins are filled.
+only the margins are filled. The base of a scatter is stored where the result lies.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from staticgrad.compiler.fuse import Group
 from staticgrad.compiler.layouts import base_of
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Node, Tensor
-from staticgrad.ir.op import Layout, Piece, Place
+from staticgrad.ir.op import Layout, Piece, Place, Scatter
 from staticgrad.ir.size import Dim, exact_divide, product
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Where a tensor lies in the result of a Place node."""
+    """Where a tensor lies in the result of a Place or Scatter node."""
 
     place: Node
     layout: Layout
@@ -39,7 +39,7 @@ class Margin:
 def regions(
     groups: Sequence[Group], graph: Graph, roots: Collection[Tensor]
 ) -> dict[Tensor, Region]:
-    """The tensors that their kernels can write into the result of a Place node."""
+    """The tensors that their kernels can write into the result of another node."""
     uses = Counter(base_of(t) for node in graph.nodes for t in node.inputs)
     uses.update(roots)
     made = {
@@ -55,6 +55,11 @@ def regions(
         for node in group.nodes:
             if group.kind == "single" and isinstance(node.op.code, Place):
                 found.update(_of_place(node, made, uses))
+            if group.kind == "single" and isinstance(node.op.code, Scatter):
+                base = node.inputs[0]
+                if base in made and uses[base] == 1 and not group.late:
+                    whole = Layout.contiguous(base.shape)
+                    found[base] = Region(node, whole)
     return found
 
 

@@ -22,6 +22,7 @@ from staticgrad.custom import custom_op
 from staticgrad.differentiate import grad, jvp, substitute, value_and_grad, vjp
 from staticgrad.errors import (
     CompilerBug,
+    DeviceError,
     DTypeError,
     FactorisationError,
     GraphError,
@@ -53,15 +54,15 @@ from staticgrad.vectorize import vmap
 __version__ = "0.1.0"
 
 __all__ = [
-    "CompilerBug", "Constant", "DTypeError", "FactorisationError", "Graph",
-    "GraphError", "HookWarning", "IndexOutOfRange", "Input", "LoopLimitError",
+    "CompilerBug", "Constant", "DTypeError", "DeviceError", "FactorisationError",
+    "Graph", "GraphError", "HookWarning", "IndexOutOfRange", "Input", "LoopLimitError",
     "MemoryBudgetError", "NonFiniteError", "Parameter", "ShapeError", "Size",
     "SparseMatrix", "State", "Tap", "Tensor", "Trainer", "amp", "clip_gradient",
     "compile", "cond", "custom_op", "errors", "explain_gradient", "fori_loop",
-    "get_num_threads", "grad", "gradient_report", "hessian", "hvp", "jacobian",
-    "jvp", "metrics", "nn", "on_gradient", "optim", "pure_callback", "render",
+    "get_num_threads", "grad", "gradient_report", "hessian", "hvp", "jacobian", "jvp",
+    "metrics", "nn", "on_gradient", "optim", "pure_callback", "render",
     "reverse_gradient", "scan", "scope", "set_num_threads", "sparse_hessian",
-    "sparse_jacobian", "straight_through", "substitute", "switch", "taps",
-    "testing", "value_and_grad", "vjp", "vmap", "while_loop",
+    "sparse_jacobian", "straight_through", "substitute", "switch", "taps", "testing",
+    "value_and_grad", "vjp", "vmap", "while_loop",
 ]  # fmt: skip
 __all__ += ops.__all__

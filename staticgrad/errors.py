@@ -44,5 +44,9 @@ class HookWarning(UserWarning):
     """A hook or tap that does not do what it seems to."""
 
 
+class DeviceError(RuntimeError):
+    """A GPU that is missing, too old, out of memory, or that has failed."""
+
+
 class CompilerBug(RuntimeError):
     """A broken invariant inside staticgrad; please report it."""

@@ -11,14 +11,18 @@ from functools import partial
 from typing import Any, Literal
 
 from staticgrad.compiler.backends.cpu import CpuTarget
+from staticgrad.compiler.backends.cuda import CudaTarget
 from staticgrad.compiler.backends.reference import needed
 from staticgrad.compiler.backends.reference_target import ReferenceTarget
+from staticgrad.compiler.cuda.device import current
+from staticgrad.compiler.cuda.driver import open_device
 from staticgrad.compiler.executable import Executable, Target
 from staticgrad.compiler.kernels import Site
 from staticgrad.compiler.lower import lower
 from staticgrad.compiler.pipeline import optimise
 from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.requirements import require, requiring
+from staticgrad.compiler.schedule import Schedule
 from staticgrad.compiler.taps import Tap, Tapping
 from staticgrad.compiler.trace import traced
 from staticgrad.compiler.verify import verify_plan, verify_schedule
@@ -35,7 +39,7 @@ from staticgrad.trees import flatten, unflatten
 Mode = Literal["train", "eval"]
 
 _MODES = ("train", "eval")
-_TARGETS = ("cpu", "reference")
+_TARGETS = ("cpu", "cuda", "reference")
 
 
 def compile(
@@ -43,7 +47,7 @@ def compile(
     inputs: Sequence[Input] | None = None,
     updates: Sequence[Update] | Graph = (),
     mode: Mode = "eval",
-    target: Literal["cpu", "reference"] = "cpu",
+    target: Literal["cpu", "cuda", "reference"] = "cpu",
     sizes: Mapping[str, int] | None = None,
     seed: int | None = None,
     finite: Sequence[Tensor] = (),
@@ -99,7 +103,8 @@ def _made(
     demanding = partial(require, requiring(needed(whole.roots, mode)))
     if target == "reference":
         return ReferenceTarget(whole, mode, checked, demanding)
-    return _native(whole, mode, checked, verify, poison, demanding)
+    native = _cuda if target == "cuda" else _native
+    return native(whole, mode, checked, verify, poison, demanding)
 
 
 def _holds(tensors: Sequence[Tensor], tensor: Tensor) -> bool:
@@ -114,6 +119,25 @@ def _native(
     graph: Graph, mode: Mode, checked: Sequence[int], verify: bool, poison: bool,
     demanding: Callable[[Mapping[str, int]], None],
 ) -> CpuTarget:  # fmt: skip
+    schedule, sites = _scheduled(graph, mode, checked, verify)
+    check = verify_plan if verify else _unverified
+    return CpuTarget(schedule, check, poison, sites, demanding)
+
+
+def _cuda(
+    graph: Graph, mode: Mode, checked: Sequence[int], verify: bool, poison: bool,
+    demanding: Callable[[Mapping[str, int]], None],
+) -> CudaTarget:  # fmt: skip
+    device = current(open_device)
+    schedule, sites = _scheduled(graph, mode, checked, verify)
+    check = verify_plan if verify else _unverified
+    return CudaTarget(schedule, check, device, sites, demanding)
+
+
+def _scheduled(
+    graph: Graph, mode: Mode, checked: Sequence[int], verify: bool
+) -> tuple[Schedule, list[Site]]:
+    """Kernels in order, and what the user calls the scalars that are `checked`."""
     optimised = optimise(graph, mode)
     changing = [(leaf, new) for leaf, new in optimised.updates if new is not leaf]
     final = Graph.closed(optimised.inputs, optimised.outputs, changing)
@@ -121,9 +145,7 @@ def _native(
     if verify:
         verify_schedule(schedule, final)
     named = [graph.outputs[n] for n in checked]
-    sites = [Site(t.op.name, t.source, t.scope) for t in named]
-    check = verify_plan if verify else _unverified
-    return CpuTarget(schedule, check, poison, sites, demanding)
+    return schedule, [Site(t.op.name, t.source, t.scope) for t in named]
 
 
 def _unverified(plan: Plan) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from staticgrad import checkpoint, loop, saving, stepwise
+from staticgrad import checkpoint, loop, replay, saving, stepwise
 from staticgrad.amp import LossScale
 from staticgrad.bar import shown
 from staticgrad.callbacks import Callback, advance, listed
@@ -99,7 +99,7 @@ class Trainer:
         parameters: Any = None,
         metrics: Mapping[str, Tensor] | None = None,
         *,
-        target: Literal["cpu", "reference"] = "cpu",
+        target: Literal["cpu", "cuda", "reference"] = "cpu",
         accumulate: int = 1,
         clip: Clip | Iterable[Clip] | None = None,
         loss_scale: LossScale | Literal["dynamic"] | float | None = None,
@@ -109,7 +109,7 @@ class Trainer:
     ) -> None:
         given = parts(loss, optimizer, parameters)
         self.optimizers = tuple(part.optimizer for part in given)
-        self.target: Literal["cpu", "reference"] = target
+        self.target: Literal["cpu", "cuda", "reference"] = target
         self.accumulate = _checked_accumulate(accumulate, len(given))
         self.loss_scale, scales = _scales(loss_scale, len(given))
         chosen = rules(check_finite, on_nonfinite, clip, self.loss_scale is not None)
@@ -166,10 +166,11 @@ class Trainer:
         group = self._objective.phases[0].group
         if group is None:
             return None
-        return compile_graph(
-            group.marks, inputs=(), updates=group.updates, mode="train",
-            target=self.target,
-        )  # fmt: skip
+        with replay.beside(self._steps[0]):
+            return compile_graph(
+                group.marks, inputs=(), updates=group.updates, mode="train",
+                target=self.target,
+            )  # fmt: skip
 
     @property
     def optimizer(self) -> Optimizer:
@@ -189,9 +190,10 @@ class Trainer:
     @cached_property
     def _score(self) -> Executable:
         goal = self._objective
-        return compile_graph(
-            goal.scalars, inputs=goal.inputs, mode="eval", target=self.target
-        )
+        with replay.beside(self._steps[0]):
+            return compile_graph(
+                goal.scalars, inputs=goal.inputs, mode="eval", target=self.target
+            )
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -272,6 +274,9 @@ class Trainer:
         run = Run(evaluation(self._names, ready.samples, size))
         if self.target == "reference":
             _finish(lambda stop: stepwise.score(run, self._score, ready, stop))
+        elif self.target == "cuda":
+            resident = replay.Feed(self._score, ready, size, self._names)
+            _finish(lambda stop: replay.score(run, resident, stop))
         else:
             feed = loop.feed(self._score, ready, size, self._names)
             program = loop.evaluation_program(run, feed)
@@ -379,13 +384,19 @@ class Trainer:
         """A function that takes `run` as far as its cell ``last_epoch`` says."""
         score = self._score if scored else None
         group = None if self._group is None else (self._group, self._pending)
-        if self.target == "reference":
+        several = group is not None or len(self._steps) > 1
+        if self.target == "reference" or (self.target == "cuda" and several):
             return lambda: _finish(
                 lambda stop: stepwise.train(
                     run, self._steps, data, score, scored, stop, group
                 )
             )
         size = run.settings.batch_size
+        if self.target == "cuda":
+            told = [*self._objective.phases[0].told]
+            feeding = replay.feeds(run, self._steps[0], told, data, score, scored)
+            self._plan = feeding[0].plan
+            return lambda: _finish(lambda stop: replay.train(run, *feeding, stop))
         pairs = zip(self._steps, self._objective.phases, strict=True)
         feeds = [loop.feed(step, data, size, [*phase.told]) for step, phase in pairs]
         self._plan = feeds[0].batches[0].frame.sized.plan

@@ -241,8 +241,8 @@ def test_indexing():
     rows = indexing.measure(0.002, 0.001, {"numpy": np})
     assert len(rows) > 10
     assert all(row["ours"] > 0 for row in rows)
-    # NumPy gives the same wherever it has the computation: all but one
-    assert sum("numpy" not in row for row in rows) == 1
+    # NumPy gives the same wherever it has the computation: all but two
+    assert sum("numpy" not in row for row in rows) == 2
     text = indexing.render(rows)
     assert "top 8 of 1,000" in text
     assert "met" in text

@@ -25,6 +25,7 @@ from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.program import Code, compile_schedule
 from staticgrad.compiler.requirements import accept
 from staticgrad.compiler.schedule import Schedule
+from staticgrad.ir.node import anything_away, bring_home
 from staticgrad.ir.size import evaluate
 
 Array = npt.NDArray[Any]
@@ -100,6 +101,8 @@ class CpuTarget:
 
         Returns a code that is not positive: finished, stopped, or inputs that misfit.
         """
+        if anything_away():
+            bring_home()
         if self.writing is None:
             code = self.machine(pc, frame.stop_address)
         else:
@@ -219,6 +222,8 @@ class BoundFrame:
 
     def run(self) -> None:
         """Write the outputs anew."""
+        if anything_away():
+            bring_home()
         lock = self._lock
         lock.acquire()
         try:
@@ -231,6 +236,8 @@ class BoundFrame:
     def repeat(self, times: int) -> None:
         """Run `times` times in one native call."""
         program = _repeated(self._frame, times)
+        if anything_away():
+            bring_home()
         with self._lock:
             code = self._machine(program.pc, self._stop)
         if code > vm.FINISHED:

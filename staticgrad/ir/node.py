@@ -11,7 +11,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -281,23 +282,53 @@ class Tensor:
         nbytes: Dim
 
 
+class Owner(Protocol):
+    """What holds the current value of a storage in place of the host."""
+
+    def fetch(self) -> None:
+        """Bring the host's bytes up to date."""
+
+
 class Storage:
     """A C-order array, aligned to 64 bytes, that never moves.
 
     Writing through `write` keeps shape, dtype and address. `name` is empty until the
-    leaf's place in a module is known: only then does the leaf's path exist.
+    leaf's place in a module is known: only then does the leaf's path exist. While a
+    device owns the value, the storage is a key of AWAY; `array` brings it home.
     """
 
-    __slots__ = ("array", "name")
+    __slots__ = ("__weakref__", "_array", "name")
 
     def __init__(self, value: npt.ArrayLike) -> None:
-        self.array = aligned_copy(np.asarray(value))
+        self._array = aligned_copy(np.asarray(value))
         self.name = ""
+
+    @property
+    def array(self) -> npt.NDArray[Any]:
+        """The host's array, which the host owns from now on."""
+        if self in AWAY:
+            AWAY.pop(self).fetch()
+        return self._array
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return int(self._array.nbytes)
 
     @property
     def address(self) -> int:
         """Where the first element is."""
-        return int(self.array.ctypes.data)
+        return int(self._array.ctypes.data)
+
+    def bytes(self) -> npt.NDArray[Any]:
+        """The host's array as it is, whoever owns the value."""
+        return self._array
+
+    def copy(self) -> npt.NDArray[Any]:
+        """A copy of the current value; its owner stays."""
+        if self in AWAY:
+            AWAY[self].fetch()
+        return self._array.copy()
 
     def write(self, name: str, value: npt.ArrayLike) -> None:
         """Copy `value` in; it needs an equal shape and a castable dtype."""
@@ -319,6 +350,23 @@ class Storage:
                 f"cast it with .astype({str(self.array.dtype)!r}){at(here())}"
             )
         np.copyto(self.array, new, casting="same_kind")
+
+
+AWAY: WeakKeyDictionary[Storage, Owner] = WeakKeyDictionary()
+"""Storages whose current value a device holds, and what holds it."""
+
+_AWAY_ITEMS: dict[Any, Owner] = AWAY.data  # type: ignore[attr-defined]
+
+
+def bring_home() -> None:
+    """Let the host own every storage: ahead of code that uses their addresses."""
+    while AWAY:
+        AWAY.popitem()[1].fetch()
+
+
+def anything_away() -> bool:
+    """Whether a device owns any storage; asked before each run, so it is cheap."""
+    return bool(_AWAY_ITEMS)
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -369,7 +417,7 @@ class Stored(Tensor):
     @property
     def value(self) -> npt.NDArray[Any]:
         """A read-only copy of the current value; assign to it to write."""
-        copy = self.storage.array.copy()
+        copy = self.storage.copy()
         copy.flags.writeable = False
         return copy
 
@@ -418,6 +466,7 @@ def static_shape(shape: Shape) -> tuple[int, ...] | None:
 
 
 __all__ = [
-    "ALIGNMENT", "Constant", "Dim", "Input", "Node", "Parameter", "State", "Storage",
-    "Stored", "Tensor", "aligned_copy", "aligned_empty", "static_shape",
+    "ALIGNMENT", "AWAY", "Constant", "Dim", "Input", "Node", "Parameter", "State",
+    "Storage", "Stored", "Tensor", "aligned_copy", "aligned_empty", "anything_away",
+    "bring_home", "static_shape",
 ]  # fmt: skip

@@ -1,0 +1,129 @@
+"""The cuda target: generated kernels and cuBLAS on a GPU, replayed as one graph.
+
+Parameters and states stay on the device; a call uploads its inputs, replays and reads
+its outputs. The plan is the cpu's, with chunks for a GPU.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.compiler import memory
+from staticgrad.compiler.cuda.chunks import chunks_on_gpu
+from staticgrad.compiler.cuda.code import cuda_code
+from staticgrad.compiler.cuda.device import Device
+from staticgrad.compiler.cuda.frame import CudaFrame
+from staticgrad.compiler.cuda.launches import launches
+from staticgrad.compiler.kernels import Site
+from staticgrad.compiler.locks import fork_safe_lock
+from staticgrad.compiler.plan import Plan
+from staticgrad.compiler.requirements import accept
+from staticgrad.compiler.schedule import Schedule
+
+Array = npt.NDArray[Any]
+
+MOST_SIZES = 8  # sets of sizes whose device memory and graph are kept
+
+
+class CudaTarget:
+    """A Schedule that runs on a device for any sizes, one call at a time."""
+
+    name = "cuda"
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        verify: Callable[[Plan], None],
+        device: Device,
+        checked: Sequence[Site] = (),
+        require: Callable[[Mapping[str, int]], None] = accept,
+    ) -> None:
+        self.device = device
+        self.code = cuda_code(schedule, checked)
+        self.planned: deque[Plan] = deque(maxlen=MOST_SIZES)
+        self._verify = verify
+        self._require = require
+        self._frames: OrderedDict[tuple[tuple[str, int], ...], CudaFrame] = (
+            OrderedDict()
+        )
+        self._plans: dict[tuple[tuple[str, int], ...], Plan] = {}
+        self._running = fork_safe_lock()
+        self._constants = self._uploaded()
+        for source in self.code.sources:
+            if source is not None:
+                device.load(source)
+
+    def _uploaded(self) -> dict[int, int]:
+        addresses: dict[int, int] = {}
+        for number, value in self.code.constants.items():
+            addresses[number] = self.device.allocate(max(value.nbytes, 1))
+            if value.size:
+                self.device.write(addresses[number], value)
+        return addresses
+
+    def plan(self, sizes: Mapping[str, int]) -> Plan:
+        """Where everything lies for `sizes`."""
+        key = tuple(sizes.items())
+        if key not in self._plans:
+            self._require(sizes)
+            plan = memory.plan(self.code.schedule, sizes, chunks_on_gpu)
+            self._verify(plan)
+            self.planned.append(plan)
+            self._plans[key] = plan
+        return self._plans[key]
+
+    def frame(self, sizes: Mapping[str, int]) -> CudaFrame:
+        """The frame for `sizes`, made at their first use."""
+        key = tuple(sizes.items())
+        frame = self._frames.get(key)
+        if frame is None:
+            frame = self._frames[key] = self.new_frame(sizes)
+        self._frames.move_to_end(key)
+        if len(self._frames) > MOST_SIZES:
+            self._frames.popitem(last=False)
+        return frame
+
+    def new_frame(
+        self, sizes: Mapping[str, int], status: int | None = None
+    ) -> CudaFrame:
+        """A frame of its own, for other programs; see CudaFrame for `status`."""
+        sized = launches(self.code, self.plan(sizes), self.device)
+        return CudaFrame(sized, self.device, self._constants, status)
+
+    def call(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
+        """Fresh outputs for `arrays`; updates are applied on the device."""
+        with self._running:
+            return self.frame(sizes).call(arrays)
+
+    def bind(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> BoundCuda:
+        """A frame whose inputs are read anew at each run."""
+        return BoundCuda(self, arrays, sizes)
+
+
+class BoundCuda:
+    """Fixed arguments and outputs on the host; the work is on the device."""
+
+    def __init__(
+        self, target: CudaTarget, arrays: Sequence[Array], sizes: Mapping[str, int]
+    ) -> None:
+        self._target = target
+        self._arrays = tuple(arrays)
+        self._sizes = dict(sizes)
+        shapes = target.frame(sizes).shapes
+        self.outputs: list[Array] = [np.empty(shape, dtype) for shape, dtype in shapes]
+
+    def run(self) -> None:
+        """Write the outputs anew."""
+        found = self._target.call(self._arrays, self._sizes)
+        for output, value in zip(self.outputs, found, strict=True):
+            np.copyto(output, value)
+
+    def repeat(self, times: int) -> None:
+        """Run `times` times; only the last run's outputs are read."""
+        for _ in range(times):
+            self.run()

@@ -1,0 +1,98 @@
+"""CudaCode: a Schedule with the CUDA source of its kernels, for all sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.compiler.codegen.cuda import CudaSource, cuda_source
+from staticgrad.compiler.cuda.products import loop_of_product
+from staticgrad.compiler.finish import loop_of
+from staticgrad.compiler.kernels import (
+    FinishKernel,
+    GemmKernel,
+    Kernel,
+    LoopKernel,
+    Site,
+)
+from staticgrad.compiler.schedule import ControlKernel, Schedule
+from staticgrad.errors import GraphError
+from staticgrad.ir.source import at
+from staticgrad.ir.types import kind_of
+
+
+@dataclass(frozen=True, slots=True)
+class CudaCode:
+    """A Schedule and the sources of its kernels.
+
+    `loops` are the kernels as loop nests, but for products that cuBLAS computes, which
+    have no source. Kernels that write a parameter or a state are guarded.
+    """
+
+    schedule: Schedule
+    loops: tuple[LoopKernel | GemmKernel, ...]
+    sources: tuple[CudaSource | None, ...]
+    site_base: npt.NDArray[np.int64]
+    checked: tuple[Site, ...]
+
+    @property
+    def constants(self) -> dict[int, npt.NDArray[Any]]:
+        """The values of constant buffers, by number."""
+        return {
+            b.number: np.ascontiguousarray(b.value)
+            for b in self.schedule.buffers
+            if b.value is not None
+        }
+
+
+def cuda_code(schedule: Schedule, checked: Sequence[Site] = ()) -> CudaCode:
+    """Sources for `schedule`; GraphError for what is not on cuda."""
+    loops: list[LoopKernel | GemmKernel] = []
+    sources: list[CudaSource | None] = []
+    for kernel in schedule.kernels:
+        if isinstance(kernel, ControlKernel):
+            raise _absent(kernel)
+        guarded = _writes_stored(schedule, kernel)
+        loop = loop_on_gpu(kernel, guarded)
+        loops.append(loop)
+        sources.append(
+            cuda_source(loop, guarded, isinstance(kernel, FinishKernel))
+            if isinstance(loop, LoopKernel)
+            else None
+        )
+    counts = [len(kernel.sites) for kernel in loops]
+    base = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))[: len(loops)]
+    named = tuple(checked) or tuple(
+        Site(schedule.buffers[b].name, None) for b in schedule.finite
+    )
+    return CudaCode(
+        schedule, tuple(loops), tuple(sources), base.astype(np.int64), named
+    )
+
+
+def _absent(kernel: ControlKernel) -> GraphError:
+    where = at(kernel.sites[0].source) if kernel.sites else ""
+    return GraphError(
+        f"{kernel.name} requires control flow, which is not on cuda; use target='cpu'"
+        f"{where}"
+    )
+
+
+def _writes_stored(schedule: Schedule, kernel: Kernel) -> bool:
+    written = (o.buffer for o in kernel.operands if o.mode != "read")
+    return any(schedule.buffers[number].kind == "stored" for number in written)
+
+
+def loop_on_gpu(kernel: Kernel, guarded: bool) -> LoopKernel | GemmKernel:
+    """The loop nest of a kernel, or the product itself where cuBLAS computes it."""
+    if isinstance(kernel, FinishKernel):
+        return loop_of(kernel)
+    if not isinstance(kernel, GemmKernel):
+        return kernel
+    # cuBLAS has no integers, and cannot leave a parameter alone after an error.
+    plain = kind_of(kernel.operands[2].dtype) == "f" and not guarded
+    return kernel if plain else loop_of_product(kernel)

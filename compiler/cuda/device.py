@@ -1,0 +1,105 @@
+"""What the CUDA target asks of a device, and which one it uses.
+
+The driver (driver.py) is one; the tests have another that runs kernels in an emulator.
+All work goes through one stream, in order. Addresses are device addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from staticgrad.compiler.codegen.cuda import CudaSource
+from staticgrad.ir.types import DType
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """``C = alpha * A @ B + beta * C``, row-major, `batch` times, by address.
+
+    Strides and row lengths are in elements.
+    """
+
+    dtype: DType
+    m: int
+    n: int
+    k: int
+    transposed: tuple[bool, bool]
+    ld: tuple[int, int, int]
+    batch: int
+    batch_strides: tuple[int, int, int]
+    alpha: float
+    beta: float
+
+
+class Device(Protocol):
+    """A GPU, or what stands for one."""
+
+    name: str
+    block: int  # threads per block
+    most_blocks: int  # of a kernel that walks over its work
+
+    def allocate(self, size: int) -> int:
+        """The address of so many new bytes."""
+
+    def free(self, address: int) -> None:
+        """Give bytes of `allocate` back, after all work before."""
+
+    def write(self, address: int, array: Array) -> None:
+        """Copy a contiguous host array to the device."""
+
+    def read(self, address: int, array: Array) -> None:
+        """Copy from the device into a contiguous host array, after all work."""
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Copy bytes on the device."""
+
+    def fill(self, address: int, byte: int, size: int) -> None:
+        """Set bytes."""
+
+    def load(self, source: CudaSource) -> Any:
+        """What `launch` takes for a kernel; compiled once."""
+
+    def launch(
+        self, kernel: Any, grid: tuple[int, int], block: int, arguments: Sequence[int]
+    ) -> None:
+        """Run a kernel; an argument per kind of its source."""
+
+    def multiply(self, product: Product, a: int, b: int, c: int) -> None:
+        """Run a matrix product."""
+
+    def begin_capture(self) -> None:
+        """From now on record work instead of doing it."""
+
+    def end_capture(self) -> Any:
+        """The graph of what was recorded."""
+
+    def replay(self, graph: Any) -> None:
+        """Do what was recorded."""
+
+    def synchronise(self) -> None:
+        """Wait for all work."""
+
+
+_open: list[Callable[[], Device]] = []
+
+
+@contextmanager
+def using(device: Device) -> Iterator[None]:
+    """Executables made inside use `device`; for tests and for other drivers."""
+    _open.append(lambda: device)
+    try:
+        yield
+    finally:
+        _open.pop()
+
+
+def current(default: Callable[[], Device]) -> Device:
+    """The device to use: that of `using`, else `default`'s."""
+    return _open[-1]() if _open else default()

@@ -1,0 +1,231 @@
+"""A CudaFrame: the device memory of one set of sizes, and its graph.
+
+One block holds the arena, scratch, inputs, outputs and the status. The first run
+launches kernel after kernel, which also loads them; the second is captured into a graph
+that all others replay. Nothing is allocated in between.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.compiler.cuda.device import Device
+from staticgrad.compiler.cuda.launches import (
+    Argument,
+    Copy,
+    Launch,
+    Launches,
+    Multiply,
+    Place,
+    Step,
+    Zero,
+)
+from staticgrad.compiler.cuda.mirrors import Mirror, mirror_of
+from staticgrad.compiler.cuda.reports import reported
+from staticgrad.compiler.vm import STATUS_CODE, STATUS_WORDS
+from staticgrad.ir.size import evaluate
+
+Array = npt.NDArray[Any]
+
+ALIGNMENT = 256
+STATUS = -1
+STATUS_BYTES = 8 * STATUS_WORDS
+
+
+class Memory:
+    """Parts of one allocation, by name; freed with this object."""
+
+    def __init__(self, device: Device, sizes: Mapping[str, int]) -> None:
+        offsets = np.cumsum([0, *map(_aligned, sizes.values())])
+        base = device.allocate(int(offsets[-1]))
+        weakref.finalize(self, device.free, base)
+        self.addresses = {
+            name: base + int(offset)
+            for name, offset in zip(sizes, offsets[:-1], strict=True)
+        }
+
+
+class CudaFrame:
+    """Memory for one run at a time.
+
+    `status` is the address of a status that several frames share.
+    """
+
+    def __init__(
+        self,
+        sized: Launches,
+        device: Device,
+        constants: Mapping[int, int],
+        status: int | None = None,
+    ) -> None:
+        self.sized = sized
+        self._status = status
+        self.device = device
+        self._places: dict[int, int] = dict(constants)
+        self._values = dict(sized.plan.values)
+        self.mirrors = self._mirrored()
+        self._layout()
+        self._graph: Any = None
+        self._runs = 0
+
+    # Memory
+
+    def _mirrored(self) -> list[tuple[Mirror, bool]]:
+        """The mirrors of stored buffers, each with whether a kernel writes it."""
+        schedule = self.sized.code.schedule
+        written = {
+            o.buffer for k in schedule.kernels for o in k.operands if o.mode != "read"
+        }
+        found: list[tuple[Mirror, bool]] = []
+        self._storages = []
+        for buffer in schedule.buffers:
+            if buffer.leaf is not None:
+                storage = buffer.leaf.storage
+                mirror = mirror_of(self.device, storage)
+                self._storages.append(storage)
+                self._places[buffer.number] = mirror.address
+                found.append((mirror, buffer.number in written))
+        return found
+
+    def _layout(self) -> None:
+        """Addresses within one block: arena, scratch, inputs, outputs, status."""
+        sized, buffers = self.sized, self.sized.code.schedule.buffers
+        size = _aligned(sized.plan.arena_bytes)
+        offsets: dict[int, int] = {
+            number: offset
+            for number, offset in enumerate(sized.plan.offsets)
+            if offset >= 0
+        }
+        for number, area in enumerate(sized.scratch):
+            offsets[-2 - number] = size
+            size += _aligned(area)
+        self.inputs: dict[int, int] = {}
+        for buffer in buffers:
+            if buffer.kind == "input":
+                offsets[buffer.number] = size
+                self.inputs[buffer.position] = buffer.number
+                size += _aligned(sized.plan.bytes[buffer.number])
+        first = size
+        self.shapes = [self._shape(number) for number in sized.code.schedule.outputs]
+        for number, (shape, dtype) in zip(
+            sized.output_buffers, self.shapes, strict=True
+        ):
+            offsets[number] = size
+            size += _aligned(math.prod(shape) * dtype.itemsize)
+        offsets[STATUS] = size
+        size += STATUS_BYTES
+        self.base = self.device.allocate(size)
+        weakref.finalize(self, self.device.free, self.base)
+        for number, offset in offsets.items():
+            self._places[number] = self.base + offset
+        if self._status is not None:
+            self._places[STATUS] = self._status
+        self._results = np.empty(size - first, np.uint8)
+        self._first = first
+        self._offsets = [offsets[number] - first for number in sized.output_buffers]
+        self.device.fill(self.address(Place(STATUS)), 0, STATUS_BYTES)
+
+    def _shape(self, number: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        buffer = self.sized.code.schedule.buffers[number]
+        shape = tuple(evaluate(dim, self._values) for dim in buffer.shape)
+        return shape, buffer.dtype
+
+    def address(self, place: Place) -> int:
+        """Where a place is."""
+        return self._places[place.buffer] + place.offset
+
+    def input_address(self, position: int) -> int:
+        """Where an input lies that some kernel reads."""
+        return self._places[self.inputs[position]]
+
+    def output_address(self, position: int) -> int:
+        """Where an output lies after a run."""
+        return self._places[self.sized.output_buffers[position]]
+
+    def write(self, position: int, array: Array) -> None:
+        """Copy an input to the device, if some kernel reads it."""
+        if position in self.inputs and array.size:
+            data = np.ascontiguousarray(array)
+            self.device.write(self.input_address(position), data)
+
+    # Running
+
+    def upload(self) -> None:
+        """Bring parameters and states that the host has owned to the device."""
+        for (mirror, written), storage in zip(
+            self.mirrors, self._storages, strict=True
+        ):
+            mirror.upload(storage)
+            mirror.changed = mirror.changed or written
+
+    def run(self) -> None:
+        """Launch or replay all steps; inputs are in place."""
+        if self._graph is None and self._runs:
+            self.device.begin_capture()
+            try:
+                self.issue()
+            finally:
+                graph = self.device.end_capture()
+            self._graph = graph
+        if self._graph is not None:
+            self.device.replay(self._graph)
+        else:
+            self.issue()
+        self._runs += 1
+
+    def issue(self) -> None:
+        """Every step once, in order."""
+        for step in self.sized.steps:
+            self._step(step)
+
+    def _step(self, step: Step) -> None:
+        device = self.device
+        match step:
+            case Launch(source, grid, block, arguments):
+                values = [self._argument(argument) for argument in arguments]
+                device.launch(device.load(source), grid, block, values)
+            case Multiply(product, a, b, c):
+                device.multiply(product, *map(self.address, (a, b, c)))
+            case Copy(target, source, size):
+                device.copy(self.address(target), self.address(source), size)
+            case Zero(target, size):
+                device.fill(self.address(target), 0, size)
+
+    def _argument(self, argument: Argument) -> int:
+        return self.address(argument) if isinstance(argument, Place) else argument
+
+    def call(self, arrays: Sequence[Array]) -> list[Array]:
+        """Outputs for `arrays`; raises what kernels report."""
+        self.upload()
+        for position, array in enumerate(arrays):
+            self.write(position, array)
+        self.run()
+        return self.outputs()
+
+    def outputs(self) -> list[Array]:
+        """The outputs of the last run, as fresh arrays; raises what it reported."""
+        self.device.read(self.base + self._first, self._results)
+        status = self._results[-STATUS_BYTES:].view(np.int64)
+        if status[STATUS_CODE]:
+            raise self.error(status)
+        return [
+            self._results[offset : offset + math.prod(shape) * dtype.itemsize]
+            .view(dtype).reshape(shape).copy()
+            for offset, (shape, dtype) in zip(self._offsets, self.shapes, strict=True)
+        ]  # fmt: skip
+
+    def error(self, status: npt.NDArray[np.int64]) -> Exception:
+        """The exception for a status, which is cleared."""
+        kept = status.copy()
+        self.device.fill(self.address(Place(STATUS)), 0, STATUS_BYTES)
+        return reported(self.sized.code, kept)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,288 @@
+"""Launches: what runs in which order for given sizes, before addresses are known.
+
+Order, as on the cpu: copies of outputs that are leaves, the kernels before the commit,
+the check of what has to be finite, the guarded kernels, copies of outputs that are
+named twice. A failed check or a bad index leaves a code in the status, and nothing
+guarded writes any more, in this run or a later one, until the status is cleared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from staticgrad.compiler.codegen.cuda import CudaSource
+from staticgrad.compiler.codegen.cuda_statements import CODE, POSITION, VALUE
+from staticgrad.compiler.cuda.code import CudaCode
+from staticgrad.compiler.cuda.device import Device, Product
+from staticgrad.compiler.cuda.products import product_of
+from staticgrad.compiler.failures import refuse_empty_extents
+from staticgrad.compiler.finish import finish_values, slots_and_out
+from staticgrad.compiler.kernels import FinishKernel, GemmKernel, LoopKernel
+from staticgrad.compiler.plan import Plan
+from staticgrad.compiler.vm import NON_FINITE
+from staticgrad.errors import GraphError
+from staticgrad.ir.size import evaluate
+
+LANES = 32
+MOST_ELEMENTS = 2**32 - 1
+"""Indices are uint32."""
+
+Values: TypeAlias = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The address of `buffer`, `offset` bytes further.
+
+    Buffer -1 is the status, -2 - k the scratch area k.
+    """
+
+    buffer: int
+    offset: int = 0
+
+
+Argument: TypeAlias = int | Place
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel over `grid` blocks of `block` threads."""
+
+    source: CudaSource
+    grid: tuple[int, int]
+    block: int
+    arguments: tuple[Argument, ...]
+    scratch: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Multiply:
+    """One product of cuBLAS."""
+
+    product: Product
+    a: Place
+    b: Place
+    c: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Bytes from a buffer to another."""
+
+    target: Place
+    source: Place
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Zero:
+    """A buffer becomes 0."""
+
+    target: Place
+    size: int
+
+
+Step: TypeAlias = Launch | Multiply | Copy | Zero
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """The steps of a Plan on a device.
+
+    `scratch` are the bytes of each scratch area, the most that any kernel needs.
+    Output p is at buffer ``output_buffers[p]``; numbers past the schedule's buffers are
+    outputs without a buffer of their own.
+    """
+
+    code: CudaCode
+    plan: Plan
+    steps: tuple[Step, ...]
+    scratch: tuple[int, ...]
+    output_buffers: tuple[int, ...]
+
+
+def launches(code: CudaCode, plan: Plan, device: Device) -> Launches:
+    """The steps of `plan`; IndexOutOfRange if an index has nothing to point at."""
+    values = dict(plan.values)
+    refuse_empty_extents(code.loops, values)
+    _refuse_large(code, values)
+    targets, before, after = _outputs(code, plan)
+    steps: list[Step] = list(before)
+    stands_for = _stands_for(code, plan)
+    for number in range(len(code.loops)):
+        if number == code.schedule.commit:
+            steps += _finite(code)
+        steps += _kernel(code, plan, number, stands_for, device)
+    if code.schedule.commit >= len(code.loops):
+        steps += _finite(code)
+    steps += after
+    scratch: list[int] = []
+    for step in steps:
+        sizes = step.scratch if isinstance(step, Launch) else ()
+        scratch += [0] * (len(sizes) - len(scratch))
+        scratch = [
+            max(own, sizes[n] if n < len(sizes) else 0) for n, own in enumerate(scratch)
+        ]
+    return Launches(code, plan, tuple(steps), tuple(scratch), targets)
+
+
+def _refuse_large(code: CudaCode, values: Values) -> None:
+    for buffer in code.schedule.buffers:
+        if evaluate(buffer.elements, values) > MOST_ELEMENTS:
+            raise GraphError(
+                f"target 'cuda' requires tensors of less than 2**32 elements, got "
+                f"{buffer.name} with {evaluate(buffer.elements, values)}; "
+                "use target='cpu'"
+            )
+
+
+def _stands_for(code: CudaCode, plan: Plan) -> dict[int, int]:
+    """A kernel of one chunk writes its result where the dropped finish would have."""
+    found: dict[int, int] = {}
+    for kernel, (chunks, _) in zip(code.schedule.kernels, plan.chunks, strict=True):
+        if isinstance(kernel, FinishKernel) and chunks == 0:
+            slots, out = slots_and_out(kernel)
+            found[slots.buffer] = out.buffer
+    return found
+
+
+def _kernel(
+    code: CudaCode, plan: Plan, number: int, stands_for: Mapping[int, int],
+    device: Device,
+) -> Iterator[Step]:  # fmt: skip
+    kernel, loop, source = (
+        code.schedule.kernels[number], code.loops[number], code.sources[number],
+    )  # fmt: skip
+    values = dict(plan.values)
+    if isinstance(kernel, FinishKernel):
+        if plan.chunks[number] == (0, 0):
+            return
+        values = finish_values(kernel, plan.chunks[kernel.chunks_of][0], values)
+    if isinstance(loop, GemmKernel):
+        yield from _product(loop, values)
+        return
+    assert source is not None
+    shape = _Shape(loop, source, plan.chunks[number], values, device)
+    if not shape.runs:
+        return
+    pointers = [Place(stands_for.get(o.buffer, o.buffer)) for o in loop.operands]
+    areas = [Place(-2 - n) for n in range(len(loop.scratch))]
+    arguments: list[Argument] = [*pointers, *areas]
+    arguments += [evaluate(dim, values) for dim in source.sizes]
+    if source.chunked:
+        arguments += [shape.rows, shape.step]
+    if loop.fails:
+        arguments.append(int(code.site_base[number]))
+    if loop.fails or source.guarded:
+        arguments.append(Place(-1))
+    yield Launch(source, shape.grid, shape.block, tuple(arguments), shape.scratch)
+
+
+class _Shape:
+    """Blocks and threads of a launch."""
+
+    def __init__(
+        self, loop: LoopKernel, source: CudaSource, chunks: tuple[int, int],
+        values: Values, device: Device,
+    ) -> None:  # fmt: skip
+        extents = [evaluate(dim, values) for dim in loop.axes]
+        self.rows = extents[0] if extents else 0
+        self.step = max(chunks[1], 1)
+        mapping = source.mapping
+        assert mapping is not None
+        worker, total = mapping.worker, 1
+        for axis in mapping.spread:
+            total *= extents[axis]
+        if total > MOST_ELEMENTS:
+            raise GraphError(
+                f"target 'cuda' requires loops of less than 2**32 steps, got {total} "
+                f"in {loop.name}; use target='cpu'"
+            )
+        self.block = 1 if worker == "alone" else device.block
+        warps = max(device.block // LANES, 1)
+        per_block = {"thread": device.block, "warp": warps, "column": device.block}
+        blocks = -(-total // per_block.get(worker, 1))
+        self.runs = source.chunked or total > 0
+        self.grid = (max(min(blocks, device.most_blocks), 1), 1)
+        workers = self.grid[0] * per_block.get(worker, 1)
+        if source.chunked:
+            count = max(chunks[0], 1)
+            workers = count * (warps if worker == "block" else 1)
+            self.grid = (count, max(blocks, 1) if worker == "column" else 1)
+            if worker == "row":
+                self.grid = (-(-count // warps), 1)
+                workers = self.grid[0] * warps
+        self.scratch = tuple(
+            workers * evaluate(area.extent, values) * area.dtype.itemsize
+            for area in loop.scratch
+        )
+
+
+def _product(kernel: GemmKernel, values: Values) -> Iterator[Step]:
+    product = product_of(kernel, values)
+    size = kernel.operands[2].dtype.itemsize
+    a, b, c = (
+        Place(operand.buffer, evaluate(offset, values) * size)
+        for operand, offset in zip(kernel.operands, kernel.offsets, strict=True)
+    )
+    elements = product.m * product.n * product.batch
+    if not elements:
+        return
+    if not product.k:
+        if product.beta == 0:
+            yield Zero(c, elements * size)
+        return
+    yield Multiply(product, a, b, c)
+
+
+def _finite(code: CudaCode) -> Iterator[Step]:
+    """One thread looks at every scalar that has to be finite."""
+    schedule = code.schedule
+    if not schedule.finite:
+        return
+    kinds = tuple(schedule.buffers[b].dtype.name for b in schedule.finite)
+    source = finite_source(kinds)
+    places = [Place(b) for b in schedule.finite]
+    yield Launch(source, (1, 1), LANES, (*places, Place(-1)))
+
+
+def finite_source(kinds: Sequence[str]) -> CudaSource:
+    """A kernel that reports the first scalar that is not finite."""
+    names = [f"p{n}" for n in range(len(kinds))]
+    lines = [f"def kernel({', '.join(names)}, status):", "    if cuda.grid(1) == 0:"]
+    for number, kind in enumerate(kinds):
+        suffix = "f" if kind == "float32" else ""
+        lines += [
+            f"        x{number} = p{number}[uint32(0)]",
+            f"        size{number} = libdevice.fabs{suffix}(x{number})",
+            f"        bad{number} = (size{number} < {kind}(inf)) ^ True",
+            f"        if (status[{CODE}] == 0) & bad{number}:",
+            f"            bits = libdevice.double_as_longlong(float64(x{number}))",
+            f"            status[{CODE}] = {NON_FINITE}",
+            f"            status[{POSITION}] = {number}",
+            f"            status[{VALUE}] = bits",
+        ]
+    text = "".join(f"{line}\n" for line in lines)
+    kinds = tuple(f"*{kind}" for kind in kinds)
+    return CudaSource(text, (*kinds, "status"), (), None, False, True)
+
+
+def _outputs(
+    code: CudaCode, plan: Plan
+) -> tuple[tuple[int, ...], list[Copy], list[Copy]]:
+    """Where each output goes, and copies at the start and at the end."""
+    schedule = code.schedule
+    targets: list[int] = []
+    before: list[Copy] = []
+    after: list[Copy] = []
+    for position, number in enumerate(schedule.outputs):
+        own = schedule.buffers[number].kind == "output"
+        if own and number not in targets:
+            targets.append(number)
+            continue
+        targets.append(len(schedule.buffers) + position)
+        copy = Copy(Place(targets[-1]), Place(number), plan.bytes[number])
+        (after if own else before).append(copy)
+    return tuple(targets), before, after
