@@ -10,6 +10,7 @@ from benchmarks import (
     chain,
     compiling,
     conv,
+    derivatives,
     draws,
     gemm,
     indexing,
@@ -31,6 +32,7 @@ COMMANDS = {
     "gemm": gemm.main,
     "conv": conv.main,
     "indexing": indexing.main,
+    "derivatives": derivatives.main,
     "accuracy": accuracy.main,
     "random": draws.main,
 }

@@ -13,6 +13,7 @@ from benchmarks import __main__ as command
 from benchmarks import (
     chain,
     compiling,
+    derivatives,
     draws,
     functions,
     indexing,
@@ -246,3 +247,12 @@ def test_indexing():
     text = indexing.render(rows)
     assert "top 8 of 1,000" in text
     assert "met" in text
+
+
+def test_derivatives():
+    rows = derivatives.counts(0.01)
+    assert all(row["found"] <= row["goal"] for row in rows)
+    for row in derivatives.products_with_vectors(1, 0.002, 0.1):
+        assert row["product"] > 0 < row["gradient"]
+    for row in derivatives.matrices(0.002, 0.02):
+        assert row["ours"] > 0
