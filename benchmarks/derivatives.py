@@ -109,7 +109,7 @@ NETWORKS = {"64-128-128-10": (64, 128, 10, 64), "784-256-256-10": (784, 256, 10,
 
 
 def products_with_vectors(threads: int, seconds: float, scale: float) -> list[dict]:
-    """Seconds of the gradient of a network's loss, and of a product with its Hessian."""
+    """Seconds of the gradient of a loss, and of a product with its Hessian."""
     sg.set_num_threads(threads)
     return [
         {"name": name, "threads": threads} | alternating(calls, seconds, ROUNDS)

@@ -40,7 +40,7 @@ from staticgrad.errors import (
 )
 from staticgrad.ir.foreign import Foreign
 from staticgrad.ir.size import evaluate
-from staticgrad.ir.source import Source, at
+from staticgrad.ir.source import Source, at, called
 
 Checks = Iterator[tuple[CheckIndex, tuple[int, ...]]]
 
@@ -98,7 +98,8 @@ def out_of_range(site: Site, extent: int, where: str, wrap: bool) -> IndexOutOfR
     least = f"-{extent}" if wrap and extent else "0"
     advice = "look at the indices" if wrap else "look at the labels or indices"
     return IndexOutOfRange(
-        f"{site.op} requires {least} <= index < {extent}, got {where}; "
+        f"{called(site.source, site.op)} requires "
+        f"{least} <= index < {extent}, got {where}; "
         f"{advice}{at(site.source)}"
     )
 

@@ -125,7 +125,10 @@ class Run:
             return error  # an evaluation has no steps
         in_steps = self.seen.value < self.settings.samples
         place = f"step {self.steps.value + 1}" if in_steps else "validation"
-        return _noted(error, f"in {place}, epoch {self.row.value + 1}")
+        where = f"in {place}, epoch {self.row.value + 1}"
+        if isinstance(error, IndexOutOfRange):
+            where += "; the position is counted within its batch"
+        return _noted(error, where)
 
     def saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Arrays and facts from which `restored` makes the run again."""

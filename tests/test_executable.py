@@ -253,7 +253,7 @@ def test_a_bad_label_is_named_and_nothing_is_written(target, bad, n):
     w, f = classes(target)
     labels = np.zeros(n, np.int64)
     labels[n - 1] = bad
-    text = rf"check_index requires .*, got {bad} at position {n - 1};.*executable.py:\d"
+    text = rf"cross_entropy requires .*, got {bad} at position {n - 1};.*py:\d"
     with pytest.raises(sg.IndexOutOfRange, match=text):
         f(np.ones((n, 10), np.float32), labels)
     assert (w.value == 1).all()

@@ -22,7 +22,7 @@ from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
 from staticgrad.ir.op import IndexCheck, Mode
 from staticgrad.ir.size import Size, evaluate
-from staticgrad.ir.source import at
+from staticgrad.ir.source import at, called
 from staticgrad.ir.types import INT64
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -200,7 +200,8 @@ def check_index(node: Node, index: Array, extent: int, wrap: bool) -> Array:
         if not extent:
             got = f"{index.size} of them for an axis of size 0"
         raise IndexOutOfRange(
-            f"{node.op.name} requires {lowest} <= index < {extent}, got {got}; "
+            f"{called(node.source, node.op.name)} requires "
+            f"{lowest} <= index < {extent}, got {got}; "
             f"look at the {'' if wrap else 'labels or '}indices{at(node.source)}"
         )
     index = index.astype(INT64)

@@ -15,11 +15,16 @@ _HIDDEN = (_PACKAGE + os.sep, _COMPILER + os.sep)
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """File and line of the user's code."""
+    """File and line of the user's code, and the function of ours that is called there.
+
+    `call` is given where the op alone would say little: "take" for the check of its
+    indices.
+    """
 
     file: str
     line: int
     function: str
+    call: str = ""
 
     def __str__(self) -> str:
         return f"{Path(self.file).name}:{self.line}"
@@ -49,6 +54,11 @@ def here() -> Source | None:
         return None
     code = frame.f_code
     return Source(code.co_filename, frame.f_lineno, code.co_qualname)
+
+
+def called(source: Source | None, name: str) -> str:
+    """The function that the user called, or else `name`."""
+    return name if source is None or not source.call else source.call
 
 
 def at(source: Source | None) -> str:

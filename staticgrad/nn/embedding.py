@@ -9,6 +9,8 @@ from staticgrad.ir.source import at, here
 from staticgrad.ir.types import kind_of
 from staticgrad.nn import initial
 from staticgrad.nn.module import Module
+from staticgrad.ops.index import taken
+from staticgrad.ops.keys import as_index
 
 
 class Embedding(Module):
@@ -39,4 +41,5 @@ class Embedding(Module):
                 f"Embedding requires integers, got {index.type}; cast them with "
                 f".astype('int64'){at(here())}"
             )
-        return ops.take(self.weight, index, axis=0)
+        where = as_index(index, self.weight.shape[0], call="Embedding")
+        return taken(self.weight, where, 0)

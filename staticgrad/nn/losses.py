@@ -90,7 +90,7 @@ def _picked(name: str, x: Tensor, labels: Tensor, axis: int) -> Tensor:
             f"{name} requires labels of shape [{shape}], got {x.type} and "
             f"{labels.type}; give one label per row of logits{at(here())}"
         )
-    label = checked(labels.astype(INT64), x.shape[axis], wrap=False)
+    label = checked(labels.astype(INT64), x.shape[axis], False, name)
     # Checked labels fit in int32, of which twice as many are compared at once.
     place = ops.astype(ops.expand_dims(label, axis), INT32)
     hit = ops.equal(position(x.shape, axis, INT32), place)

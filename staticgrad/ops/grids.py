@@ -154,7 +154,7 @@ def ravel_multi_index(
     flat: Tensor | None = None
     for part, n, how, stride in zip(parts, shape, modes, strides, strict=True):
         moved = part if how == "raise" else within(part, n, how)
-        term = as_index(moved, n, wrap=False) * stride
+        term = as_index(moved, n, False, "ravel_multi_index") * stride
         flat = term if flat is None else flat + term
     if flat is None:
         raise shape_error("ravel_multi_index", (), "at least one dimension")
@@ -183,7 +183,7 @@ def unravel_index(
     [[0, 1], [2, 0]]
     """
     dims = as_shape(shape)
-    place = as_index(indices, product(dims), wrap=False)
+    place = as_index(indices, product(dims), False, "unravel_index")
     strides = _strides("unravel_index", dims, order)
     return tuple(place // stride % n for stride, n in zip(strides, dims, strict=True))
 

@@ -7,6 +7,7 @@ scatter that adds are each other's gradient.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from staticgrad.errors import DTypeError, IndexOutOfRange, ShapeError
 from staticgrad.ir.graph import apply
-from staticgrad.ir.node import Tensor
+from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import (
     Bad,
     Extent,
@@ -198,9 +199,21 @@ EXTENT = define(
 # ---- on tensors, without conversions (for other ops) ---------------------------------
 
 
-def checked(index: Tensor, extent: Dim, wrap: bool = True) -> Tensor:
-    """The int64 `index`, refused while running where it is not within `extent`."""
-    return apply(CHECK_INDEX, index, extent=extent, wrap=wrap)
+def checked(index: Tensor, extent: Dim, wrap: bool = True, call: str = "") -> Tensor:
+    """The int64 `index`, refused while running where it is not within `extent`.
+
+    The error names the function that the user called, `call`.
+    """
+    result = apply(CHECK_INDEX, index, extent=extent, wrap=wrap)
+    node = result.node
+    if not call or node.source is None:
+        return result
+    named_source = replace(node.source, call=call)
+    same = Node(
+        node.op, node.inputs, node.attrs, node.types,
+        scope=node.scope, source=named_source,
+    )  # fmt: skip
+    return same.outputs[0]
 
 
 def taken(

@@ -82,7 +82,7 @@ def take(
     if mode not in ("raise", "wrap", "clip"):
         raise shape_error("take", (), f"mode raise, wrap or clip, got {mode!r}")
     index = within(indices, x.shape[place], mode) if mode != "raise" else indices
-    return taken(x, as_index(index, x.shape[place]), place)
+    return taken(x, as_index(index, x.shape[place], call="take"), place)
 
 
 def within(indices: ArrayLike, extent: Dim, mode: str) -> Tensor:
@@ -148,7 +148,7 @@ def _beside(name: str, x: Tensor, index: Tensor, place: int) -> tuple[Tensor, Te
     shape = _broadcast_others(name, x, index, place)
     before, after = shape[:place], shape[place + 1 :]
     x = broadcasted(x, (*before, x.shape[place], *after))
-    wanted = as_index(index, x.shape[place])
+    wanted = as_index(index, x.shape[place], call=name)
     return x, broadcasted(wanted, (*before, index.shape[place], *after))
 
 
@@ -186,7 +186,7 @@ def scatter_add(
         rule = f"an axis in -{len(dims)}..{len(dims) - 1}, got {axis}"
         raise shape_error("scatter_add", (), rule)
     place = axis % len(dims)
-    where = as_index(index, dims[place])
+    where = as_index(index, dims[place], call="scatter_add")
     full = broadcasted(values, (*dims[:place], *where.shape, *dims[place + 1 :]))
     zeros = broadcasted(frozen(np.zeros((), values.dtype)), dims)
     return scattered(zeros, where, full, place)
@@ -203,6 +203,6 @@ def one_hot(labels: ArrayLike, n: Dim, dtype: npt.DTypeLike | None = None) -> Te
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """
     (size,) = as_shape("one_hot", n)
-    index = expand_dims(as_index(labels, size, wrap=False), -1)
+    index = expand_dims(as_index(labels, size, wrap=False, call="one_hot"), -1)
     hit = named("equal", index, position((size,), 0))
     return cast(hit, default_dtype() if dtype is None else as_dtype(dtype))

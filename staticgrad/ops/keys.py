@@ -155,17 +155,22 @@ def _out_of_range(number: int, n: Dim, x: Tensor) -> IndexOutOfRange:
 # ---- indices -------------------------------------------------------------------------
 
 
-def as_index(item: Any, extent: Dim, wrap: bool = True) -> Tensor:
-    """`item` as a checked int64 index; what is known now is checked now, too."""
+def as_index(
+    item: Any, extent: Dim, wrap: bool = True, call: str = "indexing"
+) -> Tensor:
+    """`item` as a checked int64 index; what is known now is checked now, too.
+
+    Errors name the function that the user called, `call`.
+    """
     index = as_tensor(as_integers(item))
     if kind_of(index.dtype) == "b":
-        raise dtype_error("indexing", (index,), "an index of integers", MASK_ADVICE)
+        raise dtype_error(call, (index,), "an index of integers", MASK_ADVICE)
     if kind_of(index.dtype) == "f":
         advice = "cast it to an integer dtype"
-        raise dtype_error("indexing", (index,), "an index of integers", advice)
+        raise dtype_error(call, (index,), "an index of integers", advice)
     if isinstance(index, Constant) and isinstance(extent, int):
-        _check_known(index.value, -extent if wrap else 0, extent)
-    return checked(cast(index, INT64), extent, wrap)
+        _check_known(index.value, -extent if wrap else 0, extent, call)
+    return checked(cast(index, INT64), extent, wrap, call)
 
 
 def as_integers(item: Any) -> Any:
@@ -177,11 +182,11 @@ def as_integers(item: Any) -> Any:
     return item
 
 
-def _check_known(index: npt.NDArray[Any], lowest: int, extent: int) -> None:
+def _check_known(index: npt.NDArray[Any], lowest: int, extent: int, call: str) -> None:
     wrong = (index < lowest) | (index >= extent)
     if wrong.any():
         raise IndexOutOfRange(
-            f"indexing requires indices in {lowest}..{extent - 1}, "
+            f"{call} requires indices in {lowest}..{extent - 1}, "
             f"got {index[wrong].flat[0]}; give others{at(here())}"
         )
 

@@ -32,7 +32,7 @@ def _segments(
     x, size = as_tensor(data), as_dim(count)
     if isinstance(size, int) and size < 0:
         raise shape_error(name, (), f"a number of segments >= 0, got {size}")
-    index = as_index(ids, size, wrap=False)
+    index = as_index(ids, size, wrap=False, call=name)
     if x.shape[: index.ndim] != index.shape or index.ndim == 0:
         rule = "an id for each element along the first axes of the data"
         raise shape_error(name, (x, index), rule)
@@ -132,11 +132,12 @@ def bincount(
         raise shape_error("bincount", (numbers,), "an array of one axis")
     if weights is None:
         ones = broadcasted(frozen(np.ones((), INT64)), numbers.shape)
-        return segment_sum(ones, numbers, length)
+        return _segments("bincount", ones, numbers, length, "add", 0)
     new = as_tensor(weights)
     if not is_float(new.dtype):
         new = cast(new, default_dtype() if new.type.weak else "float64")
-    return segment_sum(broadcasted(new, numbers.shape), numbers, length)
+    weighted = broadcasted(new, numbers.shape)
+    return _segments("bincount", weighted, numbers, length, "add", 0)
 
 
 def segment_mean(
@@ -181,7 +182,7 @@ def searchsorted(
     if line.ndim != 1:
         raise shape_error("searchsorted", (line,), "a sorted array of one axis")
     if sorter is not None:
-        line = taken(line, as_index(sorter, line.shape[0]), 0)
+        line = taken(line, as_index(sorter, line.shape[0], call="searchsorted"), 0)
     if side not in ("left", "right"):
         raise shape_error("searchsorted", (), f"side 'left' or 'right', got {side!r}")
     n = line.shape[0]

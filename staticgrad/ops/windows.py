@@ -99,7 +99,7 @@ def checked_start(start: ArrayLike, n: Dim, size: Dim, x: Tensor) -> Tensor:
     if any(isinstance(d, int) and d < 0 for d in (left, size)):
         rule = f"a size from 0 to {n}, got {size} for {x.type}"
         raise shape_error("a slice", (), rule)
-    return checked(cast(index, INT64), left + 1, wrap=False)
+    return checked(cast(index, INT64), left + 1, False, "a slice")
 
 
 # ---- public --------------------------------------------------------------------------
