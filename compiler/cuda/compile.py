@@ -75,12 +75,17 @@ def compile_kernel(source: CudaSource, capability: tuple[int, int]) -> Image:
     if stored is None:
         ptx, entry = ptx_of(source, capability, f"sg_{key[:16]}")
         code, log = linked(ptx, entry, capability)
-        figures = {name: _largest(what, log) for name, what in _FIGURES.items()}
-        figures["float64_instructions"] = len(_FLOAT64.findall(ptx))
+        figures = figures_of(ptx, log)
         stored = ObjectCode(entry, json.dumps(figures).encode() + b"\n" + code)
         _keep(key, stored)
     line, _, code = bytes(stored.code).partition(b"\n")
     return Image(code, stored.symbol, json.loads(line))
+
+
+def figures_of(ptx: str, log: str) -> dict[str, int]:
+    """The figures of an Image, from PTX and what the assembler says of it."""
+    figures = {name: _largest(what, log) for name, what in _FIGURES.items()}
+    return figures | {"float64_instructions": len(_FLOAT64.findall(ptx))}
 
 
 def _keep(key: str, stored: ObjectCode) -> None:

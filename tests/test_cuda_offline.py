@@ -1,0 +1,106 @@
+"""Every kernel compiles for real GPUs, without one: types, registers, spills, float64.
+
+These tests need the packages of staticgrad[cuda]: run them with ``pytest -m cuda``.
+"""
+
+import numpy as np
+import pytest
+from cuda_offline import Assembled, Offline
+from fake_cuda import FakeGpu
+from test_cuda_ops import samples_of
+from test_cuda_training import MODELS, data_of
+
+import staticgrad as sg
+from staticgrad.compiler.cuda.compile import compile_kernel
+from staticgrad.compiler.cuda.device import using
+from staticgrad.compiler.cuda.feeding import gather_source, record_source
+from staticgrad.compiler.cuda.launches import finite_source
+from staticgrad.ir.op import OPS
+
+pytestmark = pytest.mark.cuda
+
+# Numba's CUDA packages warn of themselves.
+quietly = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def assembled():
+    return Assembled()
+
+
+@quietly
+@pytest.mark.parametrize("op", [op for op in OPS.values() if op.samples()], ids=repr)
+def test_kernels_of_ops(op, assembled):
+    inputs, outputs, *_ = samples_of(op)
+    try:
+        with using(assembled):
+            sg.compile(outputs, inputs=inputs, target="cuda")
+    except sg.GraphError as error:
+        assert "not on cuda" in str(error)  # noqa: PT017  what is absent is tested
+
+
+@quietly
+@pytest.mark.parametrize("make", MODELS, ids=lambda f: f.__name__)
+def test_kernels_of_training_steps(make):
+    device = Offline()
+    with sg.Graph(seed=0):
+        loss, metrics, optimizer = make()
+    with using(device):
+        trainer = sg.Trainer(loss, optimizer=optimizer, metrics=metrics, target="cuda")
+        assert trainer._score
+    assert len(device.seen) > 3
+    registers = [
+        figures["registers"] for one in device.seen.values() for figures in one
+    ]
+    assert max(registers) <= 96  # 16 warps of a multiprocessor at least
+
+
+@quietly
+def test_kernels_of_the_training_loop():
+    device = Offline()
+    for dtype in ("float32", "float64", "int64", "bool"):
+        device.load(gather_source(np.dtype(dtype)))
+    device.load(record_source(["float32", "float64"], [False, True], True))
+    device.load(record_source(["float32"], [False], False))
+    device.load(finite_source(["float32", "float64"]))
+    assert len(device.seen) == 7
+
+
+@quietly
+def test_code_is_kept_on_disk(tmp_path, monkeypatch):
+    from staticgrad.compiler import cache
+    from staticgrad.compiler.cuda import compile as compiling
+
+    folder = cache.Cache(tmp_path)
+    monkeypatch.setattr(compiling, "default_cache", lambda: folder)
+    source = finite_source(["float32"])
+    first = compile_kernel(source, (9, 0))
+    monkeypatch.setattr(compiling, "ptx_of", None)
+    assert compile_kernel(source, (9, 0)) == first
+    (entry,) = tmp_path.iterdir()
+    entry.write_bytes(entry.read_bytes()[:-1])
+    with pytest.raises(TypeError):
+        compile_kernel(source, (9, 0))  # a broken entry is compiled again
+
+
+@quietly
+def test_real_code_through_the_fake_driver():
+    """The driver loads what the compiler makes; the emulator runs the same text."""
+    gpu = FakeGpu()
+    loaded = []
+
+    def compiled(source, capability):
+        image = compile_kernel(source, capability)
+        loaded.append(image.code[:4])
+        fake = FakeGpu.compile(gpu, source, capability)
+        return type(image)(image.code, fake.entry, image.figures)
+
+    gpu.compile = compiled
+    with sg.Graph(seed=0):
+        loss, metrics, optimizer = MODELS[0]()
+    with using(gpu.driver()):
+        trainer = sg.Trainer(loss, optimizer=optimizer, metrics=metrics, target="cuda")
+    history = trainer.fit(data_of("xy"), epochs=2, batch_size=8, progress=False)
+    assert set(loaded) == {b"\x7fELF"}
+    assert gpu.errors == []
+    assert history["loss"][1] < history["loss"][0] * 1.5
