@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from staticgrad.compiler.kernels import FinishKernel, Kernel, Site
-from staticgrad.compiler.plan import Plan
+from staticgrad.compiler.plan import Plan, Region
 from staticgrad.compiler.schedule import Buffer, ControlKernel, Port, Schedule
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.size import Dim, evaluate
@@ -271,13 +271,15 @@ class Spread:
     """A Plan over the buffers and kernels of a Flat.
 
     `offsets` count from the start of the whole arena, -1 for what is not in it;
-    `last[b]` is the last place at which b is used.
+    `last[b]` is the last place at which b is used. `regions` are those of all plans,
+    each with its first kernel and the one behind its last.
     """
 
     chunks: tuple[tuple[int, int], ...]
     bytes: tuple[int, ...]
     offsets: tuple[int, ...]
     last: tuple[int, ...]
+    regions: tuple[tuple[int, int, Region], ...]
 
 
 def spread(flat: Flat, plan: Plan) -> Spread:
@@ -300,7 +302,13 @@ def spread(flat: Flat, plan: Plan) -> Spread:
         offsets.append(-1 if inside < 0 else start + inside)
         end = own.last[number]
         last.append(-1 if end < 0 else flat.ends[path, end])
-    return Spread(chunks, tuple(sizes), tuple(offsets), tuple(last))
+    kernels = {home: number for number, home in enumerate(flat.kernel_homes)}
+    regions = tuple(
+        (kernels[path, region.first], kernels[path, region.stop - 1] + 1, region)
+        for path, (own, _) in plans.items()
+        for region in own.regions
+    )
+    return Spread(chunks, tuple(sizes), tuple(offsets), tuple(last), regions)
 
 
 def _find_plans(

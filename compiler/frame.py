@@ -64,10 +64,11 @@ class Frame:
         first_finite = first_pointer + pointers
         kernels = sized.kernel_rows
         words[kernels, 2] = start + 8 * (first_pointer + sized.operand_first)
-        words[kernels, 7] = self._contexts.ctypes.data
-        words[kernels, 8] = CONTEXT_BYTES
-        words[kernels, 9] = workers
-        words[kernels, 11] = threads.address()
+        launched = np.concatenate([kernels, sized.spread_rows])
+        words[launched, 7] = self._contexts.ctypes.data
+        words[launched, 8] = CONTEXT_BYTES
+        words[launched, 9] = workers
+        words[launched, 11] = threads.address()
         words[sized.commit_row, 1:4] = (
             self.status.ctypes.data, start + 8 * first_finite, len(finite)
         )  # fmt: skip

@@ -66,20 +66,43 @@ in place; which columns of B come by panels (all, the rest that fills no tile, n
 NONE, REST, ALL = range(3)
 
 
-def describe(kernel: GemmKernel, values: Mapping[str, int]) -> npt.NDArray[np.int64]:
-    """The table of a product, for whichever kernel shall compute it."""
+def describe(
+    kernel: GemmKernel, values: Mapping[str, int], rows: int = 0
+) -> npt.NDArray[np.int64]:
+    """The table of a product, for whichever kernel shall compute it.
+
+    In parts of so many `rows`, if given.
+    """
     table = blas.shape_of(kernel, values)
     m, n, k = (int(size) for size in table[: blas.K + 1])
     itemsize = int(table[blas.BYTES])
+    if rows:
+        return described(table, (rows, n))
     return described(table) if ours(m, n, k, itemsize) else blas.described(table)
 
 
-def described(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def stands_alone(kernel: GemmKernel, values: Mapping[str, int]) -> bool:
+    """Whether a product is computed whole, by OpenBLAS, or in parts of its own."""
+    table = blas.shape_of(kernel, values)
+    m, n, k = (int(size) for size in table[: blas.K + 1])
+    if not ours(m, n, k, int(table[blas.BYTES])) or parts_of(m, n, k) != (m, n):
+        return True
+    return describe_small(table)
+
+
+def work_of(kernel: GemmKernel, values: Mapping[str, int]) -> int:
+    """The work of a product in additions."""
+    return int(blas.additions(blas.shape_of(kernel, values)[None])[0])
+
+
+def described(
+    table: npt.NDArray[np.int64], part: tuple[int, int] | None = None
+) -> npt.NDArray[np.int64]:
     """The table with what this kernel needs; the pieces are compiled."""
     m, n, k = (int(size) for size in table[: blas.K + 1])
-    blas.cut(table, parts_of(m, n, k), FLOPS_PER_PART)
+    blas.cut(table, part or parts_of(m, n, k), FLOPS_PER_PART)
     table[blas.FUNCTION] = 0
-    if describe_small(table):
+    if part is None and describe_small(table):
         return table
     lda, ldb, ldc = (int(ld) for ld in table[blas.LDA : blas.LDC + 1])
     a_transposed, b_transposed = table[blas.A_TRANSPOSED], table[blas.B_TRANSPOSED]

@@ -22,10 +22,10 @@ from staticgrad.compiler.assembler import SCALARS
 from staticgrad.compiler.codegen.loops import scratch_bytes
 from staticgrad.compiler.failures import refuse_empty_extents
 from staticgrad.compiler.finish import finish_values, slots_and_out
-from staticgrad.compiler.flat import Mark, Spread, spread
+from staticgrad.compiler.flat import Flat, Mark, Spread, spread
 from staticgrad.compiler.kernels import FinishKernel, GemmKernel, LoopKernel
 from staticgrad.compiler.launch import chunking
-from staticgrad.compiler.plan import Plan
+from staticgrad.compiler.plan import Plan, Region
 from staticgrad.compiler.program import Code, Words
 from staticgrad.compiler.schedule import Schedule
 from staticgrad.errors import CompilerBug
@@ -67,6 +67,7 @@ class Sized:
     rows: Words
     kernel_rows: Words
     operand_first: Words
+    spread_rows: Words
     pointers: Words
     references: Words
     jumps: Words
@@ -95,7 +96,8 @@ def size(code: Code, plan: Plan, poison: bool = False) -> Sized:
         np.int64,
     )
     chunks = _chunks(code, places, finishes)
-    sizes, products = _size_tables(code, numbers, chunks), _products(code, values)
+    sizes = _size_tables(code, numbers, chunks)
+    products = _products(code, values, places)
     rows = _kernel_rows(code, numbers, chunks, sizes, products)
     dropped = [k for k, values in finishes.items() if values["chunks"] <= 1]
     kept = np.setdiff1d(np.arange(len(code.loops)), dropped)
@@ -112,6 +114,7 @@ def size(code: Code, plan: Plan, poison: bool = False) -> Sized:
         rows=table.rows,
         kernel_rows=table.kernel_rows,
         operand_first=code.first[kept],
+        spread_rows=table.spread_rows,
         pointers=origin[pointers],
         references=references,
         jumps=table.jumps,
@@ -167,11 +170,12 @@ def _size_tables(code: Code, numbers: Words, chunks: Words) -> Words:
     return tables
 
 
-def _products(code: Code, values: Values) -> Words:
-    """One table per matrix product, in order."""
+def _products(code: Code, values: Values, plan: Spread) -> Words:
+    """One table per matrix product, in order; in a region's parts in a region."""
+    rows = {k: r.rows for first, stop, r in plan.regions for k in range(first, stop)}
     tables = [
-        gemm.describe(kernel, values)
-        for kernel in code.loops
+        gemm.describe(kernel, values, rows.get(number, 0))
+        for number, kernel in enumerate(code.loops)
         if isinstance(kernel, GemmKernel)
     ]
     return np.array(tables, np.int64).reshape(-1, blas.WORDS)
@@ -293,6 +297,9 @@ class _Table:
         for at_start, source, target in copies:
             row = [vm.COPY, 0, 0, plan.bytes[source]]
             self._add(-1.0 if at_start else end, row, (1, target), (2, source))
+        spreads = [
+            self._add_spread(region, kernel_rows, flat) for region in plan.regions
+        ]
         if poison:
             self._add_poison(plan)
         commit = self._add(flat.commit - 0.25, [vm.COMMIT])
@@ -308,6 +315,7 @@ class _Table:
         self.rows: Words = np.concatenate([others, kernel_rows[kept]])[order]
         self.kernel_rows: Words = rank[len(others) :]
         self.commit_row = int(rank[commit])
+        self.spread_rows: Words = rank[np.array(spreads, np.int64)]
         references = np.array(self._addresses, np.int64).reshape(-1, 3)
         references[:, 0] = rank[references[:, 0]]
         self.references: Words = references
@@ -332,6 +340,16 @@ class _Table:
         self.loop_rows = [
             (rows[n], mark.loop) for n, mark in enumerate(marks) if mark.loop >= 0
         ]
+
+    def _add_spread(
+        self, region: tuple[int, int, Region], kernel_rows: Words, flat: Flat
+    ) -> int:
+        """SPREAD ahead of the kernels of a region, with the work of all of them."""
+        first, stop, shape = region
+        row = [0] * vm.WORDS
+        row[0], row[1], row[6] = vm.SPREAD, stop - first, shape.parts
+        row[10] = int(kernel_rows[first:stop, 10].sum())
+        return self._add(flat.places[first] - 0.1, row)
 
     def _add_mark(self, mark: Mark, plan: Spread, values: Values) -> int:
         if mark.kind == "copy":

@@ -23,7 +23,8 @@ from staticgrad.compiler.exact import search
 from staticgrad.compiler.kernels import FinishKernel, LoopKernel
 from staticgrad.compiler.launch import chunking
 from staticgrad.compiler.offsets import Compiled, improve
-from staticgrad.compiler.plan import Plan
+from staticgrad.compiler.plan import Plan, Region
+from staticgrad.compiler.regions import find
 from staticgrad.compiler.schedule import ControlKernel, Schedule, Step
 from staticgrad.ir.node import ALIGNMENT
 from staticgrad.ir.size import evaluate
@@ -71,9 +72,13 @@ class Lives:
 def plan(
     schedule: Schedule, values: Mapping[str, int], cutting: Cutting = chunking
 ) -> Plan:
-    """The Plan of `schedule` when its symbols have `values`, in chunks of `cutting`."""
-    chunks = _chunks(schedule, values, cutting)
-    lives = _lives(schedule, chunks)
+    """The Plan of `schedule` when its symbols have `values`, in chunks of `cutting`.
+
+    Regions are for the CPU's own chunks.
+    """
+    regions = find(schedule, values) if cutting is chunking else ()
+    chunks = _chunks(schedule, values, cutting, regions)
+    lives = _lives(schedule, chunks, regions)
     bodies = tuple(_bodies(kernel, values) for kernel in schedule.kernels)
     sizes = _sizes(schedule, chunks, bodies, values)
     arena = [b for b, first in enumerate(lives.first) if first >= 0]
@@ -102,6 +107,7 @@ def plan(
         unplanned_bytes=sum(evaluate(size, values) for size in schedule.unplanned),
         proof=found.proof,
         bodies=bodies,
+        regions=regions,
     )
 
 
@@ -112,7 +118,10 @@ def _bodies(kernel: Step, values: Mapping[str, int]) -> tuple[Plan, ...]:
 
 
 def _chunks(
-    schedule: Schedule, values: Mapping[str, int], cutting: Cutting
+    schedule: Schedule,
+    values: Mapping[str, int],
+    cutting: Cutting,
+    regions: Sequence[Region],
 ) -> tuple[tuple[int, int], ...]:
     """Chunks of each kernel: (1, 0) for those without, (0, 0) for a dropped one."""
     chunks: list[tuple[int, int]] = []
@@ -123,10 +132,16 @@ def _chunks(
             chunks.append((0, 0) if chunks[kernel.chunks_of][0] == 1 else (1, 0))
         else:
             chunks.append((1, 0))
+    for region in regions:
+        for position, per_row in enumerate(region.per_row, region.first):
+            if per_row:
+                chunks[position] = region.parts, region.rows * per_row
     return tuple(chunks)
 
 
-def _lives(schedule: Schedule, chunks: Sequence[tuple[int, int]]) -> Lives:
+def _lives(
+    schedule: Schedule, chunks: Sequence[tuple[int, int]], regions: Sequence[Region]
+) -> Lives:
     count = len(schedule.buffers)
     first, last = [-1] * count, [-1] * count
     dropped = _dropped(schedule, chunks)
@@ -135,6 +150,11 @@ def _lives(schedule: Schedule, chunks: Sequence[tuple[int, int]]) -> Lives:
             if first[number] < 0:
                 first[number] = step
             last[number] = step
+    for region in regions:
+        for number, (begin, end) in enumerate(zip(first, last, strict=True)):
+            if begin < region.stop and end >= region.first:
+                first[number] = min(begin, region.first)
+                last[number] = max(end, region.stop - 1)
     for number in schedule.outputs:
         last[number] = len(schedule.kernels) - 1
     for number in schedule.finite:

@@ -12,6 +12,21 @@ from staticgrad.compiler.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)
+class Region:
+    """Kernels first..stop-1, of which part p does rows from ``p * rows`` on.
+
+    There are `parts`; the index of axis 0 of a loop counts ``per_row[k]`` times as fast
+    as rows (0 for a product).
+    """
+
+    first: int
+    stop: int
+    rows: int
+    parts: int
+    per_row: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A Schedule with its sizes and offsets.
 
@@ -20,9 +35,10 @@ class Plan:
     dropped; `bytes` the unpadded size of each buffer; `first` and `last`
     the kernels between which each arena buffer lives (inclusive).
     ``bodies[k]`` are the Plans of the bodies of kernel k, whose offsets count from the
-    start of its arena. `proof` says why the arena is as small as it is: "bound" (equal
-    to the bound of the padded sizes), "exact" (equal to exact search), or "" (a
-    heuristic's best).
+    start of its arena. `regions` are kernels that workers run together; whatever one
+    of them touches lives through all of it. `proof` says why the arena is as small as
+    it is: "bound" (equal to the bound of the padded sizes), "exact" (equal to exact
+    search), or "" (a heuristic's best).
     """
 
     schedule: Schedule
@@ -37,3 +53,4 @@ class Plan:
     unplanned_bytes: int
     proof: str
     bodies: tuple[tuple[Plan, ...], ...] = ()
+    regions: tuple[Region, ...] = ()

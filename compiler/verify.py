@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
+from staticgrad.compiler.apart import check_regions
 from staticgrad.compiler.kernels import FinishKernel, LoopKernel
 from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.ports import check_control
@@ -272,7 +273,8 @@ def verify_plan(plan: Plan) -> None:
     chunks = [count for count, _ in plan.chunks]
     gone = _replaced(schedule, chunks)
     _check_bytes(plan, gone)
-    lives = _lives(schedule, gone)
+    check_regions(plan)
+    lives = _lives(plan, gone)
     for buffer in schedule.buffers:
         _check_place(plan, buffer.number, lives.get(buffer.number))
     _check_overlap(plan)
@@ -362,16 +364,26 @@ def _check_bytes(plan: Plan, gone: dict[int, int]) -> None:
             )
 
 
-def _lives(schedule: Schedule, gone: dict[int, int]) -> dict[int, tuple[int, int]]:
-    """The first and last kernel of every buffer of the arena that is touched."""
+def _lives(plan: Plan, gone: dict[int, int]) -> dict[int, tuple[int, int]]:
+    """The first and last kernel of every buffer of the arena that is touched.
+
+    What a region touches is touched by all of its kernels.
+    """
+    schedule = plan.schedule
     steps: dict[int, list[int]] = {}
+    ends = {
+        position: (region.first, region.stop - 1)
+        for region in plan.regions
+        for position in range(region.first, region.stop)
+    }
     for position, kernel in enumerate(schedule.kernels):
         if isinstance(kernel, FinishKernel) and kernel.operands[0].buffer in gone:
             continue
         for operand in kernel.operands:
             buffer = gone.get(operand.buffer, operand.buffer)
             if schedule.buffers[buffer].kind in ARENA_KINDS:
-                steps.setdefault(buffer, []).append(position)
+                at = ends.get(position, (position,))
+                steps.setdefault(buffer, []).extend(at)
     end = len(schedule.kernels) - 1
     for buffer in set(schedule.finite) & set(steps):
         steps[buffer].append(min(schedule.commit, end))

@@ -49,7 +49,8 @@ WORDS = 16
 ROW_BYTES = 8 * WORDS
 
 (END, CALL, COMMIT, RUN, FILL, COPY, SHUFFLE, GATHER, RECORD, MEAN, ADD, SET, JUMP,
- JUMP_IF_LESS, POLL, LINK, ENTER, AGAIN, UNLESS, LIMIT) = range(20)  # fmt: skip
+ JUMP_IF_LESS, POLL, LINK, ENTER, AGAIN, UNLESS, LIMIT,
+ SPREAD) = range(21)  # fmt: skip
 
 FINISHED, STOPPED, MISFIT = 0, -1, -2
 NON_FINITE, LOOP_LIMIT = 2, 3
@@ -79,7 +80,8 @@ def _chunk(pc: int, chunk: int, context: int) -> None:
 
 
 @njit(nogil=True, parallel=True)
-def _launch(pc: int, workers: int, mask: int) -> None:
+def _launch(pc: int, first: int, rows: int, workers: int, mask: int) -> None:
+    """The chunks that the row at `pc` counts, each of all `rows` from `first` on."""
     chunks, contexts = load_int64(pc, 6), load_int64(pc, 7)
     step = load_int64(pc, 8)
     next_chunk = local_words()
@@ -94,7 +96,8 @@ def _launch(pc: int, workers: int, mask: int) -> None:
     for worker in prange(workers):
         chunk = atomic_add(next_chunk, 1)
         while chunk < chunks:
-            _chunk(pc, chunk, contexts + worker * step)
+            for row in range(rows):
+                _chunk(first + row * ROW_BYTES, chunk, contexts + worker * step)
             chunk = atomic_add(next_chunk, 1)
     if before:
         call_set(setter, before)
@@ -102,7 +105,24 @@ def _launch(pc: int, workers: int, mask: int) -> None:
 
 @njit(nogil=True)
 def _call(pc: int) -> None:
-    """All chunks of the row at `pc`, by several workers where that pays."""
+    """All chunks of the kernel at `pc`, by several workers where that pays."""
+    if not _shared(pc, pc, 1):
+        for chunk in range(load_int64(pc, 6)):
+            _chunk(pc, chunk, load_int64(pc, 7))
+
+
+@njit(nogil=True)
+def _spread(pc: int) -> int:
+    """How far to go on: behind a region, if workers have run it, or into it."""
+    rows = load_int64(pc, 1)
+    if _shared(pc, pc + ROW_BYTES, rows):
+        return pc + (rows + 1) * ROW_BYTES
+    return pc + ROW_BYTES
+
+
+@njit(nogil=True)
+def _shared(pc: int, first: int, rows: int) -> bool:
+    """Run `rows` from `first` on by several workers, if that pays; whether they ran."""
     cells = load_int64(pc, 11)
     workers = min(load_int64(pc, 9), load_int64(cells, threads.WORKERS))
     workers = min(workers, load_int64(pc, 6))
@@ -110,12 +130,12 @@ def _call(pc: int) -> None:
     lock = cells + 8 * threads.LOCK
     alone = workers < 2 or load_int64(pc, 10) < load_int64(cells, threads.LEAST_WORK)
     if alone or (exclusive and atomic_exchange(lock, 1) != 0):
-        for chunk in range(load_int64(pc, 6)):
-            _chunk(pc, chunk, load_int64(pc, 7))
-        return
-    _launch(pc, workers, min(workers, load_int64(cells, threads.MASK)))
+        return False
+    mask = min(workers, load_int64(cells, threads.MASK))
+    _launch(pc, first, rows, workers, mask)
     if exclusive:
         atomic_exchange(lock, 0)
+    return True
 
 
 @njit(nogil=True)
@@ -244,6 +264,8 @@ def _flow(op: int, pc: int, stop: int) -> int:
         return _enter(pc)
     if op == UNLESS:
         return _unless(pc)
+    if op == SPREAD:
+        return _spread(pc)
     return _limit(pc)
 
 

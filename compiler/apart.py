@@ -1,0 +1,133 @@
+"""Proof that the parts of a region do not meet.
+
+For each part of each kernel the elements are enclosed that it reads and writes of every
+buffer: from the least to the greatest index, over all loops. Nothing that one part
+writes may lie between what another part reads or writes, whichever kernels do it. The
+search for regions (regions.py) reasons about rows instead; nothing is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
+from staticgrad.compiler.collapse import statements_of
+from staticgrad.compiler.kernels import GemmKernel, Load, LoopKernel, Store
+from staticgrad.compiler.plan import Plan, Region
+from staticgrad.compiler.schedule import Schedule
+from staticgrad.errors import CompilerBug
+from staticgrad.ir.size import Dim, evaluate
+
+Span = tuple[int, int]
+"""The least and the greatest index of elements."""
+
+
+def check_regions(plan: Plan) -> None:
+    """Raise CompilerBug if parts of a region meet, or regions each other."""
+    end = 0
+    for region in plan.regions:
+        where = f"plan: region {region.first}..{region.stop - 1}"
+        commit = plan.schedule.commit
+        inside = end <= region.first < region.stop <= len(plan.schedule.kernels)
+        if not inside or region.first < commit < region.stop:
+            raise CompilerBug(f"{where} meets another one, the commit or the end")
+        if region.rows < 1 or len(region.per_row) != region.stop - region.first:
+            raise CompilerBug(f"{where} has parts of {region.rows} rows")
+        _check_apart(plan, region, where)
+        end = region.stop
+
+
+def _check_apart(plan: Plan, region: Region, where: str) -> None:
+    reads: dict[int, list[dict[str, Span]]] = {}
+    for position in range(region.first, region.stop):
+        for part in range(region.parts):
+            for buffer, kind, span in _spans(plan, region, position, part):
+                parts = reads.setdefault(buffer, [{} for _ in range(region.parts)])
+                known = parts[part].get(kind, span)
+                parts[part][kind] = min(known[0], span[0]), max(known[1], span[1])
+    for buffer, parts in reads.items():
+        if any("write" in part for part in parts) and _meet(parts):
+            raise CompilerBug(f"{where} has parts that meet in buffer {buffer}")
+
+
+def _meet(parts: list[dict[str, Span]]) -> bool:
+    """Whether what one part touches overlaps what another one does."""
+    whole = [
+        (min(low for low, _ in part.values()), max(high for _, high in part.values()))
+        for part in parts
+        if part
+    ]
+    return any(low <= high for (_, high), (low, _) in pairwise(sorted(whole)))
+
+
+def _spans(
+    plan: Plan, region: Region, position: int, part: int
+) -> Iterator[tuple[int, str, Span]]:
+    """(buffer, "read" or "write", span) of what a part of a kernel touches."""
+    kernel = plan.schedule.kernels[position]
+    values = dict(plan.values)
+    if isinstance(kernel, LoopKernel):
+        yield from _of_loop(plan, kernel, position, part)
+    elif isinstance(kernel, GemmKernel):
+        yield from _of_product(kernel, values, region.rows, part)
+    else:
+        raise CompilerBug(f"plan: {kernel.name} cannot be part of a region")
+
+
+def _of_loop(
+    plan: Plan, kernel: LoopKernel, position: int, part: int
+) -> Iterator[tuple[int, str, Span]]:
+    values = dict(plan.values)
+    chunks, size = plan.chunks[position]
+    bounds = [(0, evaluate(axis, values) - 1) for axis in kernel.axes]
+    bounds[0] = part * size, min((part + 1) * size - 1, bounds[0][1])
+    if part >= chunks or any(low > high for low, high in bounds):
+        return
+    if any(operand.per_chunk for operand in kernel.operands):
+        raise CompilerBug(f"plan: {kernel.name} keeps slots inside of a region")
+    for statement in statements_of(kernel.body):
+        if not isinstance(statement, Load | Store):
+            continue
+        access = statement.access
+        if access.operand < 0:  # scratch, which every worker has for itself
+            continue
+        buffer = kernel.operands[access.operand].buffer
+        kind = "write" if isinstance(statement, Store) else "read"
+        if access.dynamic is not None:
+            yield buffer, kind, _all_of(plan.schedule, buffer, values)
+            continue
+        start = evaluate(access.offset, values)
+        yield buffer, kind, _reach(start, access.strides, bounds, values)
+
+
+def _reach(
+    start: int, strides: tuple[Dim, ...], bounds: list[Span], values: Mapping[str, int]
+) -> Span:
+    low = high = start
+    for stride, (first, last) in zip(strides, bounds, strict=True):
+        ends = evaluate(stride, values) * first, evaluate(stride, values) * last
+        low, high = low + min(ends), high + max(ends)
+    return low, high
+
+
+def _of_product(
+    kernel: GemmKernel, values: Mapping[str, int], rows: int, part: int
+) -> Iterator[tuple[int, str, Span]]:
+    m, n, k = (evaluate(d, values) for d in (kernel.m, kernel.n, kernel.k))
+    first, last = part * rows, min((part + 1) * rows, m) - 1
+    if kernel.transposed[0] or evaluate(kernel.batch, values) != 1:
+        raise CompilerBug(f"plan: {kernel.name} has no rows of its own in a region")
+    spans = ((first, last, k), (0, (n if kernel.transposed[1] else k) - 1, None))
+    for number, (low, high, width) in enumerate((*spans, (first, last, n))):
+        ld = evaluate(kernel.ld[number], values)
+        start = evaluate(kernel.offsets[number], values)
+        if width is None:
+            width = k if kernel.transposed[1] else n
+        span = start + low * ld, start + high * ld + width - 1
+        operand = kernel.operands[number]
+        if low <= high:
+            yield operand.buffer, "write" if number == 2 else "read", span
+
+
+def _all_of(schedule: Schedule, buffer: int, values: Mapping[str, int]) -> Span:
+    return 0, evaluate(schedule.buffers[buffer].elements, values) - 1
