@@ -12,6 +12,7 @@ from staticgrad.compiler.passes.cut_sums import cut_sums
 from staticgrad.compiler.passes.drop_markers import drop_markers
 from staticgrad.compiler.passes.fold_constants import fold_constants
 from staticgrad.compiler.passes.fold_updates import fold_updates
+from staticgrad.compiler.passes.hoist import hoist
 from staticgrad.compiler.passes.merge_loops import merge_loops
 from staticgrad.compiler.passes.pick import pick
 from staticgrad.compiler.passes.resolve_mode import resolve_mode
@@ -42,6 +43,8 @@ PASSES: tuple[tuple[Pass, str], ...] = (
     (cut_sums, "after rules that merge pads and sums; it makes slices"),
     (sink_slices, "what is sliced need not be stored"),
     (cancel_moves, "slices of slices and of broadcasts"),
+    (hoist, "what it moves is simplified where it goes"),
+    (cancel_moves, "weights that are transposed inside and outside"),
     (merge_common, "x + x is one of x only if both are one node"),
     (simplify, "forms that the rules above uncovered"),
     (fold_constants, "numbers that the rules above made"),

@@ -59,6 +59,7 @@ from staticgrad.nn.pooling import (
     max_pool1d,
     max_pool2d,
 )
+from staticgrad.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from staticgrad.nn.transformer import (
     MultiHeadAttention,
     Residual,
@@ -81,6 +82,9 @@ from staticgrad.ops import (
 __all__ = [
     "ELU",
     "GELU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "AdaptiveAvgPool2d",
     "AvgPool1d",
     "AvgPool2d",
@@ -93,8 +97,10 @@ __all__ = [
     "Dropout",
     "Embedding",
     "Flatten",
+    "GRUCell",
     "GroupNorm",
     "Identity",
+    "LSTMCell",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
@@ -103,6 +109,7 @@ __all__ = [
     "Module",
     "MultiHeadAttention",
     "RMSNorm",
+    "RNNCell",
     "ReLU",
     "Residual",
     "Sequential",
