@@ -35,6 +35,7 @@ from staticgrad.compiler.scanning import scanned
 from staticgrad.compiler.schedule import Buffer, BufferKind, Schedule, Step
 from staticgrad.compiler.selection import selected
 from staticgrad.compiler.shuffling import shuffled
+from staticgrad.compiler.squares import turned
 from staticgrad.compiler.turning import in_memory_order
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.graph import Graph
@@ -169,7 +170,7 @@ class _Lowering:
         finite = tuple(self.buffer(t) for t in self.finite)
         return Schedule(
             buffers=tuple(self.buffers),
-            kernels=with_makers([self.steps[n].kernel for n in sequence]),
+            kernels=with_makers([turned(self.steps[n].kernel) for n in sequence]),
             commit=commit,
             outputs=outputs,
             finite=finite,

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from staticgrad.compiler.convolutions import readable
+from staticgrad.compiler.convolving import readable
 from staticgrad.compiler.fuse import read_axes
 from staticgrad.compiler.layouts import base_of, is_free, is_view, layout_over
 from staticgrad.ir.graph import Graph, Update, infer, rebuilt

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Literal
 
 from staticgrad.compiler.passes.cancel_moves import cancel_moves
+from staticgrad.compiler.passes.channels_last import channels_last
 from staticgrad.compiler.passes.cse import merge_common
 from staticgrad.compiler.passes.cut_sums import cut_sums
 from staticgrad.compiler.passes.drop_markers import drop_markers
@@ -32,6 +33,7 @@ Observer = Callable[[str, Graph], None]
 
 PASSES: tuple[tuple[Pass, str], ...] = (
     (drop_markers, "gradients are made by now; markers hide patterns"),
+    (channels_last, "transposes of images meet, so that the next pass cancels them"),
     (cancel_moves, "moves hide patterns from every later rule"),
     (fold_constants, "rules look for numbers"),
     (simplify, "fewer nodes for all that follows"),

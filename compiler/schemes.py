@@ -133,4 +133,98 @@ class DepthwiseWeights:
     by_filters: bool
 
 
-Scheme: TypeAlias = Rows | Weights | Depthwise | DepthwiseWeights
+@dataclass(frozen=True, slots=True)
+class Transposed:
+    """A copy that reads along one axis and writes along another.
+
+    `sizes` are those of the axes after axis 0; strides are of all axes. `across` is the
+    axis along which elements lie beside each other where they are read, `down` that
+    where they are written.
+    """
+
+    bits: int
+    lanes: int
+    sizes: tuple[int, ...]
+    read: tuple[int, ...]
+    read_start: int
+    written: tuple[int, ...]
+    written_start: int
+    across: int
+    down: int
+
+
+@dataclass(frozen=True, slots=True)
+class Winograd:
+    """A 3x3 convolution by transformed tiles of 2x2: y of (x, transformed kernels).
+
+    Rows and columns of the result are even. `low` are the margins before an image of
+    `size`. Axis 0 counts rows of tiles; `tiles` are transformed at a time, of which
+    `step` are multiplied with `vectors` registers of filters at a time. Scratch areas
+    are for transformed tiles and for their products.
+    """
+
+    bits: int
+    lanes: int
+    size: tuple[int, int]
+    counts: tuple[int, int]
+    low: tuple[int, int]
+    channels: int
+    filters: int
+    image: Image
+    tiles: int
+    step: int
+    vectors: int
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradKernels:
+    """Kernels transformed for Winograd: of packed ones, rows and columns as flipped.
+
+    The result is (16, block, channel, lanes of a block), each of the 16 planes followed
+    by one cache line, so that they do not fall on one place of the cache. Axis 0 counts
+    blocks.
+    """
+
+    bits: int
+    lanes: int
+    blocks: int
+    channels: int
+    vectors: int
+    flipped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradWeights:
+    """The gradient of 3x3 kernels by transformed tiles of 2x2; see Winograd.
+
+    Axis 0 counts blocks of filters if `by_filters` (the number of images is then the
+    first of the sizes), else rows of tiles. `step` channels are multiplied with
+    `vectors` registers of filters at a time. Scratch areas are for transformed tiles of
+    the image, of the gradient, and for the sums.
+    """
+
+    bits: int
+    lanes: int
+    size: tuple[int, int]
+    counts: tuple[int, int]
+    low: tuple[int, int]
+    channels: int
+    filters: int
+    image: Image
+    given: Image
+    tiles: int
+    step: int
+    vectors: int
+    by_filters: bool
+
+
+Scheme: TypeAlias = (
+    Rows
+    | Weights
+    | Depthwise
+    | DepthwiseWeights
+    | Winograd
+    | WinogradKernels
+    | WinogradWeights
+    | Transposed
+)

@@ -6,7 +6,7 @@ once and meets every kernel element and column that it belongs to; what is outsi
 the image is not computed: columns are known when the code is emitted, rows are tested
 once per tap. Columns in the middle have one code, in a loop.
 
-Packed kernels are (group, block of lanes, row tap, channel, column tap, lanes).
+Packed kernels are (group, block of lanes, channel, row tap, column tap, lanes).
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class _Tile:
         c, s = self.c, self.s
         for total in self.sums.values():
             c.b.store(c.zeros(), total)
-        size = s.channels * s.columns.taps * s.vectors * s.lanes
+        size = s.columns.taps * s.vectors * s.lanes
         with c.loop(s.rows.taps) as tap:
             row, there = row_read(c, s.rows, s.backwards, place.row, tap)
             with c.only_if(there):
@@ -233,7 +233,8 @@ class _Tile:
         """The products of one channel and row of the window."""
         c, s = self.c, self.s
         lanes = s.vectors * s.lanes
-        start = c.plus(kernels, c.times(channel, s.columns.taps * lanes))
+        window = s.rows.taps * s.columns.taps
+        start = c.plus(kernels, c.times(channel, window * lanes))
         read = c.plus(image, c.times(channel, s.image.strides[3]))
         loaded: dict[int, list[Value]] = {}
         for element, meetings in by_element(self.run.meetings):

@@ -20,6 +20,9 @@ from staticgrad.compiler.codegen.conv_depthwise import depthwise, depthwise_weig
 from staticgrad.compiler.codegen.conv_rows import rows
 from staticgrad.compiler.codegen.conv_weights import weights
 from staticgrad.compiler.codegen.emitter import Value
+from staticgrad.compiler.codegen.transposing import transposing
+from staticgrad.compiler.codegen.winograd import winograd, winograd_kernels
+from staticgrad.compiler.codegen.winograd_weights import winograd_weights
 
 Emit = Callable[[Code, Any, list[Value], list[Value]], None]
 
@@ -28,6 +31,10 @@ EMITTERS: dict[type, Emit] = {
     schemes.Weights: weights,
     schemes.Depthwise: depthwise,
     schemes.DepthwiseWeights: depthwise_weights,
+    schemes.Winograd: winograd,
+    schemes.WinogradKernels: winograd_kernels,
+    schemes.WinogradWeights: winograd_weights,
+    schemes.Transposed: transposing,
 }
 
 SCHEMES: dict[str, Any] = {

@@ -27,10 +27,12 @@ def _shape(*parts: TensorType, size: Shape, window: Pair, strides: Pair) -> Shap
         raise ShapeError("an image of one shape for each element of the window")
     if len(first) != 4 or any(a > b for a, b in zip(window, strides, strict=True)):
         raise ShapeError("images of four axes and windows that do not overlap")
-    for n, count, tap, stride in zip(size, first[1:3], window, strides, strict=True):
-        room = n - ((count - 1) * stride + tap)
-        if isinstance(room, int) and room < 0:
-            raise ShapeError(f"windows within an image of {size[0]} x {size[1]}")
+    counts = tuple(
+        (n - tap) // stride + 1
+        for n, tap, stride in zip(size, window, strides, strict=True)
+    )
+    if counts != first[1:3]:
+        raise ShapeError(f"as many windows as fit into {size[0]} x {size[1]}")
     return (first[0], *size, first[3])
 
 
@@ -53,6 +55,15 @@ def _pieces(
         Piece(number, Layout(parts[0].shape, steps, rows * r + columns * s))
         for number, (r, s) in enumerate(_offsets(window))
     ]
+
+
+def _fill(*, size: Shape, window: Pair, strides: Pair) -> int | None:
+    """Zeros, where the windows leave anything."""
+    whole = all(
+        isinstance(n, int) and n % stride == 0
+        for n, stride in zip(size, strides, strict=True)
+    )
+    return None if whole and window == strides else 0
 
 
 def _vjp(
@@ -102,7 +113,7 @@ WEAVE: Op = define(
     vjp=_vjp,
     jvp="linear",
     batch=over_examples(lambda *xs, **attrs: apply(WEAVE, *xs, **attrs)),
-    code=Place(_pieces, lambda **_: 0),
+    code=Place(_pieces, _fill),
     numpy=_numpy,
     samples=lambda: [
         Sample(
@@ -123,7 +134,7 @@ WEAVE: Op = define(
             (numbers(1, 2, 2, 1),) * 2,
             _attrs((2, 3), (1, 2), (1, 2)),
             ShapeError,
-            "within",
+            "as many windows",
         ),
         Bad(
             (numbers(1, 2, 2, 1), numbers(1, 2, 2, 1).astype("f4")),

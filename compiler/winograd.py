@@ -1,0 +1,187 @@
+"""Kernels of 3x3 convolutions by transformed tiles (codegen/winograd.py).
+
+They serve where 2.25 times fewer products are worth the transforms: with many channels
+and filters, whole registers of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from staticgrad.compiler.codegen import processor
+from staticgrad.compiler.convolving import Making
+from staticgrad.compiler.kernels import (
+    Kernel,
+    LoopKernel,
+    Operand,
+    Reach,
+    Scratch,
+    Tiles,
+)
+from staticgrad.compiler.schemes import (
+    Winograd,
+    WinogradKernels,
+    WinogradWeights,
+)
+
+MADE = 2  # rows and columns of a tile of the result
+PADDING = 16  # elements behind each plane of transformed kernels and tiles
+LARGE_BYTES = 1 << 20  # of transformed kernels, which then come from far
+TILES = 64  # transformed at a time
+TILES_OF_LITTLE, LITTLE = 16, 1024  # channels times filters: the areas stay near
+TILES_OF_MUCH = 32  # so that the areas do not drive out what comes from far
+TILES_PER_SLOT = 256  # of a chunk that transforms sums of its own
+
+
+def winograd(m: Making) -> list[Kernel]:
+    """Packed kernels, those transformed, then rows of tiles of the result."""
+    scheme = _scheme(m)
+    made, summed = scheme.filters, scheme.channels
+    lanes = scheme.lanes * scheme.vectors
+    size = (1, made // lanes, summed, 3, 3, lanes)
+    packed = m.new_buffer("temporary", size, m.dtype)
+    elements = 16 * (made * summed + PADDING)
+    transformed = m.new_buffer("temporary", (elements,), m.dtype)
+    back = m.part == "input"
+    row = MADE * scheme.counts[1] * made
+    down, across = (count // MADE for count in scheme.counts)
+    operands = (
+        m.operand(m.node.inputs[0]),
+        Operand(transformed, "read", m.dtype),
+        m.result(),
+    )
+    reaches = (m.span(0), Reach(0, 0, elements - 1), Reach(row, 0, row - 1))
+    kernel = m.kernel(
+        m.shape.batch * down,
+        operands,
+        Tiles(scheme, reaches),
+        m.shape.flops_per_image // down // 2,
+        min(down, -(-scheme.tiles // across)),  # rows that fill the areas
+    )
+    areas = (16 * (scheme.tiles * n + PADDING) for n in (summed, made))
+    scratch = tuple(Scratch(m.dtype, area) for area in areas)
+    return [
+        *m.packing(packed, (made, summed, lanes), back),
+        _transform(m, scheme, packed, transformed),
+        replace(kernel, scratch=scratch),
+    ]
+
+
+def _scheme(m: Making) -> Winograd:
+    """The result; or the gradient of the image, where all is exchanged."""
+    slides = (m.shape.rows, m.shape.columns)
+    size, counts, low = (
+        (slides[0].size, slides[1].size),
+        (slides[0].count, slides[1].count),
+        (slides[0].low, slides[1].low),
+    )
+    made, summed = m.shape.filters, m.shape.channels
+    if m.part == "input":
+        made, summed, size, counts = summed, made, counts, size
+        low = (2 - low[0], 2 - low[1])
+    tiles = TILES_OF_LITTLE if made * summed <= LITTLE else TILES
+    if 16 * made * summed * m.dtype.itemsize > LARGE_BYTES:
+        tiles = TILES_OF_MUCH
+    lanes = processor.vector_bytes() * 8 // m.bits
+    return Winograd(
+        bits=m.bits,
+        lanes=lanes,
+        size=size,
+        counts=counts,
+        low=low,
+        channels=summed,
+        filters=made,
+        image=m.images()[0],
+        tiles=tiles,
+        step=_step(),
+        vectors=_vectors(made, lanes),
+    )
+
+
+def _step() -> int:
+    """Tiles, or channels, whose sums fit into registers beside each other."""
+    return 4 if processor.registers() < 32 else 8
+
+
+def _vectors(made: int, lanes: int) -> int:
+    return 2 if made % (2 * lanes) == 0 else 1
+
+
+def _transform(
+    m: Making, scheme: Winograd, packed: int, transformed: int
+) -> LoopKernel:
+    """The kernel that transforms packed kernels, block by block."""
+    lanes = scheme.lanes * scheme.vectors
+    blocks, per_block = scheme.filters // lanes, 9 * scheme.channels * lanes
+    own = scheme.channels * lanes
+    elements = 16 * (scheme.channels * scheme.filters + PADDING)
+    transform = WinogradKernels(
+        m.bits, scheme.lanes, blocks, scheme.channels, scheme.vectors,
+        m.part == "input",
+    )  # fmt: skip
+    reaches = (
+        Reach(per_block, 0, per_block - 1),
+        Reach(own, 0, elements - 1 - own * (blocks - 1)),
+    )
+    operands = (
+        Operand(packed, "read", m.dtype),
+        Operand(transformed, "write", m.dtype),
+    )
+    return m.kernel(blocks, operands, Tiles(transform, reaches), 16 * per_block)
+
+
+def winograd_weights(m: Making) -> list[Kernel]:
+    """Rows of tiles with sums for each chunk, or blocks of many filters."""
+    shape = m.shape
+    lanes = processor.vector_bytes() * 8 // m.bits
+    vectors = _vectors(shape.filters, lanes)
+    image, given = m.images()
+    by_filters = shape.channels * shape.filters * 16 * 4 > LARGE_BYTES
+    scheme = WinogradWeights(
+        bits=m.bits,
+        lanes=lanes,
+        size=(shape.rows.size, shape.columns.size),
+        counts=(shape.rows.count, shape.columns.count),
+        low=(shape.rows.low, shape.columns.low),
+        channels=shape.channels,
+        filters=shape.filters,
+        image=image,
+        given=given,
+        tiles=TILES,
+        step=_step(),
+        vectors=vectors,
+        by_filters=by_filters,
+    )
+    elements = 9 * shape.channels * shape.filters
+    inputs = tuple(map(m.operand, m.node.inputs))
+    widths = (shape.channels, shape.filters)
+    areas = [16 * (TILES * n + PADDING) for n in widths]
+    areas.append(16 * (shape.channels * shape.filters + PADDING))
+    scratch = tuple(Scratch(m.dtype, area) for area in areas)
+    flops = shape.flops_per_image // 2
+    reads = (m.span(0), m.span(1))
+    if by_filters:
+        blocks = shape.filters // (vectors * lanes)
+        written = Reach(
+            vectors * lanes, 0, elements - shape.filters + vectors * lanes - 1
+        )
+        kernel = m.kernel(
+            blocks,
+            (*inputs, m.result()),
+            Tiles(scheme, (*reads, written), (shape.batch,)),
+            flops // blocks,
+            -(-blocks // 2),  # images are transformed anew for each chunk
+            shape.batch,
+        )
+        return [replace(kernel, scratch=scratch)]
+    slots = m.slots_of(m.node)
+    own = Operand(slots, "write", m.dtype, per_chunk=True, slot=elements)
+    down = shape.rows.count // 2
+    kernel = m.kernel(
+        shape.batch * down,
+        (*inputs, own),
+        Tiles(scheme, (*reads, Reach(0, 0, elements - 1))),
+        flops // down,
+        -(-TILES_PER_SLOT // (shape.columns.count // 2)),
+    )
+    return [replace(kernel, scratch=scratch), m.finish(slots, elements)]
