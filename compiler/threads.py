@@ -28,11 +28,13 @@ import numpy as np
 
 from staticgrad.ir.source import at, here
 
-WORKERS, MASK, EXCLUSIVE, LOCK, LEAST_WORK, GET_MASK, SET_MASK = range(7)
+(WORKERS, MASK, EXCLUSIVE, LOCK, LEAST_WORK, GET_MASK, SET_MASK,
+ LAUNCH) = range(8)  # fmt: skip
 CELLS = np.zeros(8, np.int64)
 """What programs read: how many workers a launch may use, how many of Numba's threads
 it wakes, whether launches exclude each other, the lock, the least work in additions,
-and the addresses of Numba's functions that get and set how many threads it wakes."""
+the addresses of Numba's functions that get and set how many threads it wakes, and that
+of the parallel launch."""
 
 MOST_WORKERS = 64
 LEAST_ADDITIONS = 133_000  # 20 us: a launch costs 1-2 us under omp and tbb

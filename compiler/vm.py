@@ -2,7 +2,9 @@
 
 A program is a table of int64, sixteen words a row; addresses in it are absolute, so one
 `machine(pc, stop)` serves all graphs and training loops. It is compiled once per
-machine and cached on disk. The instructions and their words are listed in README.md.
+machine and cached on disk: translated as kernels are, but for what Python calls and for
+the parallel launch, which are Numba's. The instructions and their words are listed in
+README.md.
 
 A parallel launch hands the chunks of one kernel to workers. A worker takes the next
 chunk whenever it is done with one, and has a context (scratch memory) of its own; which
@@ -15,11 +17,15 @@ from threads.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
-from numba import njit, prange
+from numba import cfunc, njit, prange, types
 
 from staticgrad.compiler import pointers, sampling, threads
+from staticgrad.compiler.cache import kernel_key
+from staticgrad.compiler.codegen.native import compiled_once
 from staticgrad.compiler.disk import cached_or_not, stamp_of
 from staticgrad.compiler.locks import fork_safe_lock
 from staticgrad.compiler.pointers import (
@@ -28,6 +34,7 @@ from staticgrad.compiler.pointers import (
     atomic_load,
     call_get,
     call_kernel,
+    call_launch,
     call_set,
     copy_bytes,
     fill_bytes,
@@ -61,6 +68,11 @@ TARGET_WORD, STATUS_WORD = 5, 8
 STATUS_WORDS = 8
 (STATUS_LOCK, STATUS_CODE, STATUS_SITE, STATUS_POSITION, STATUS_VALUE,
  STATUS_EXTENT) = range(6)  # fmt: skip
+
+SYMBOL = "staticgrad_machine"
+"""What LLVM calls the machine, for the little function that Numba compiles."""
+
+_call_machine = pointers.caller_of(SYMBOL)
 
 MOST_NESTED = pointers.STACK_WORDS
 
@@ -132,7 +144,7 @@ def _shared(pc: int, first: int, rows: int) -> bool:
     if alone or (exclusive and atomic_exchange(lock, 1) != 0):
         return False
     mask = min(workers, load_int64(cells, threads.MASK))
-    _launch(pc, first, rows, workers, mask)
+    call_launch(load_int64(cells, threads.LAUNCH), pc, first, rows, workers, mask)
     if exclusive:
         atomic_exchange(lock, 0)
     return True
@@ -349,53 +361,74 @@ def _step(op: int, pc: int) -> None:
         store_int64(load_int64(pc, 1), 0, load_int64(load_int64(pc, 2), 0))
 
 
+@njit(nogil=True)
+def _run(pc: int, stop: int) -> int:
+    """The code with which the program at `pc` ends."""
+    stack, depth = local_words(), 0
+    while True:
+        op = load_int64(pc, 0)
+        if op == CALL:
+            _call(pc)
+            pc += ROW_BYTES
+        elif op >= ENTER:
+            pc = _flow(op, pc, stop)
+        elif op == END:
+            if depth == 0:
+                return FINISHED
+            depth -= 1
+            pc = load_int64(stack, depth)
+        elif op == RUN:
+            store_int64(stack, depth, pc + ROW_BYTES)
+            depth += 1
+            pc = load_int64(pc, 1)
+        elif op == JUMP:
+            pc = load_int64(pc, 1)
+        elif op == JUMP_IF_LESS:
+            left = load_int64(load_int64(pc, 1), 0)
+            less = left < load_int64(load_int64(pc, 2), 0)
+            pc = load_int64(pc, 3) if less else pc + ROW_BYTES
+        else:
+            code = _stopping(op, pc, stop)
+            if code != FINISHED:
+                return code
+            _step(op, pc)
+            pc += ROW_BYTES
+
+
+def _machine(pc: int, stop: int, result: int) -> None:
+    store_int64(result, 0, _run(pc, stop))
+
+
+def _build_launch(stamp: str, cache: bool) -> Any:
+    """The parallel launch as a C function: only Numba can compile it."""
+
+    @cfunc(types.void(*[types.int64] * 5), cache=cache)
+    def launch(pc: int, first: int, rows: int, workers: int, mask: int) -> None:
+        stamp  # noqa: B018  # a free variable: Numba's key of the cached object code
+        _launch(pc, first, rows, workers, mask)
+
+    return launch
+
+
 def _build(stamp: str, cache: bool) -> Callable[[int, int], int]:
+    """What Python calls: it releases the GIL."""
+
     @njit(nogil=True, cache=cache)
     def machine(pc: int, stop: int) -> int:
         stamp  # noqa: B018  # a free variable: Numba's key of the cached object code
-        stack, depth = local_words(), 0
-        while True:
-            op = load_int64(pc, 0)
-            if op == CALL:
-                _call(pc)
-                pc += ROW_BYTES
-            elif op >= ENTER:
-                pc = _flow(op, pc, stop)
-            elif op == END:
-                if depth == 0:
-                    return FINISHED
-                depth -= 1
-                pc = load_int64(stack, depth)
-            elif op == RUN:
-                store_int64(stack, depth, pc + ROW_BYTES)
-                depth += 1
-                pc = load_int64(pc, 1)
-            elif op == JUMP:
-                pc = load_int64(pc, 1)
-            elif op == JUMP_IF_LESS:
-                left = load_int64(load_int64(pc, 1), 0)
-                less = left < load_int64(load_int64(pc, 2), 0)
-                pc = load_int64(pc, 3) if less else pc + ROW_BYTES
-            else:
-                code = _stopping(op, pc, stop)
-                if code != FINISHED:
-                    return code
-                _step(op, pc)
-                pc += ROW_BYTES
+        result = local_words()
+        _call_machine(pc, stop, result)
+        return load_int64(result, 0)
 
+    program = np.zeros(WORDS, np.int64)
+    place = int(program.ctypes.data)
+    machine(place, place)
     return machine
 
 
 _compiling = fork_safe_lock()
 _loaded: list[Callable[[int, int], int]] = []
-
-
-def _compiled(stamp: str, cache: bool) -> Callable[[int, int], int]:
-    machine = _build(stamp, cache)
-    program = np.zeros(WORDS, np.int64)
-    place = int(program.ctypes.data)
-    machine(place, place)
-    return machine
+_launches: list[Any] = []  # keeps the launch's code
 
 
 def load() -> Callable[[int, int], int]:
@@ -406,7 +439,11 @@ def load() -> Callable[[int, int], int]:
                 threads.start()
                 files = (module.__file__ for module in (pointers, sampling, threads))
                 stamp = stamp_of(__file__, *files)
-                _loaded.append(cached_or_not(_compiled, stamp))
+                _launches.append(cached_or_not(_build_launch, stamp))
+                threads.CELLS[threads.LAUNCH] = _launches[0].address
+                address = compiled_once(_machine, kernel_key(f"machine {stamp}"))
+                llvm.add_symbol(SYMBOL, address)
+                _loaded.append(cached_or_not(_build, stamp))
     return _loaded[0]
 
 

@@ -5,6 +5,7 @@ the last bits, because LLVM may add in another order; everything else is equal.
 """
 
 import ctypes
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,12 +15,21 @@ from staticgrad.compiler import numba_internals as internals
 from staticgrad.compiler.codegen import call as calling
 from staticgrad.compiler.codegen import native
 from staticgrad.compiler.codegen.call import Call
-from staticgrad.compiler.codegen.cpu import NativeKernel
+from staticgrad.compiler.codegen.cpu import NativeKernel, form_of
 from staticgrad.compiler.codegen.loops import kernel_source
 from staticgrad.compiler.codegen.typed import Unsupported
 from staticgrad.compiler.codegen.writer import canonical
 from staticgrad.compiler.finish import loop_of
-from staticgrad.compiler.kernels import FinishKernel, LoopKernel
+from staticgrad.compiler.kernels import (
+    Access,
+    Compute,
+    FinishKernel,
+    Loop,
+    LoopKernel,
+    Number,
+    Operand,
+    Store,
+)
 from staticgrad.ir.size import evaluate
 
 SIZES = {"n": 37, "m": 20, "extent": 37, "chunks": 3}
@@ -205,6 +215,15 @@ def stored(lines):
         ("    x = min(begin, end) + max(begin, end) * 10\n", 93),
         ("    x = int64(float32(0.1) * float32(30))\n", 3),
         ("    x = int64(begin * 0.5)\n", 1),
+        (
+            "    x = 0\n    for i in range(end, begin, -2):\n        x = x * 10 + i\n",
+            975,
+        ),
+        ("    x = 0\n    while not x > end or x == 10:\n        x += 5\n", 15),
+        ("    x = 7 if begin > 0 or begin // 0 else 8\n", 7),
+        ("    x = end << 3 >> 1 | 1 ^ begin\n", 38),
+        ("    x = begin if end else int32(end)\n", 3),
+        ("    x = int64(begin / 2.0)\n", 1),
     ],
 )
 def test_statements(lines, expected):
@@ -234,3 +253,46 @@ def test_what_is_refused_is_compiled_by_numba():
     with pytest.raises(Unsupported):
         native.ir_of(text, "kernel")
     assert stored(lines) == 9
+
+
+def test_what_decides_first_ends_the_evaluation():
+    """The second condition would have an effect."""
+    lines = (
+        '    p0 = operand(operands, 0, "int64", 0, 1)\n'
+        "    store(p0, 0, 5)\n"
+        "    status = word(operands, 0)\n"
+        "    x = 1\n"
+        "    if begin > end and check_index(9, 3, 0, 0, status, False) == 0:\n"
+        "        x = 2\n"
+        "    store(p0, 0, load(p0, 0) * 10 + x)\n"
+    )
+    assert stored(lines) == 51
+
+
+def one_number(value, attrs=()):
+    body = (
+        Number(0, value, np.dtype("float32")),
+        Compute(1, "absolute({0})", (0,), np.dtype("float32"), attrs),
+        Loop(0, (Store(Access(0, (1,)), 1),)),
+    )
+    operand = Operand(0, "write", np.dtype("float32"))
+    return LoopKernel("name", (4,), (operand,), (), body, (), 1)
+
+
+def test_forms_are_equal_where_sources_are():
+    forms = [form_of(one_number(value)) for value in (0.0, -0.0, 1.0, 1, True)]
+    assert len(set(forms)) == len(forms)
+    again = replace(one_number(1.0), name="other", operands=(
+        replace(one_number(1.0).operands[0], buffer=7),
+    ))  # fmt: skip
+    assert form_of(again) == form_of(one_number(1.0))
+    attrs = [(("a", value),) for value in (1, 1.0, True, "1")]
+    assert len({form_of(one_number(1.0, found)) for found in attrs}) == len(attrs)
+
+
+@pytest.mark.parametrize("build", GRAPHS, ids=lambda build: build.__name__)
+def test_kernels_of_one_form_have_one_source(build):
+    texts = {}
+    for kernel in kernels_of(build, (40, 20)):
+        text = canonical(kernel_source(kernel).text)
+        assert texts.setdefault(form_of(kernel), text) == text

@@ -33,6 +33,7 @@ from numba import types
 
 from staticgrad.compiler import numba_internals as internals
 from staticgrad.compiler.codegen.emitter import Value
+from staticgrad.compiler.codegen.numbers import NUMBERS
 from staticgrad.compiler.codegen.typed import (
     INT,
     LONG_TYPE,
@@ -46,6 +47,7 @@ from staticgrad.compiler.codegen.typed import (
     intrinsic,
     long,
     negative,
+    together,
     unliteral,
 )
 from staticgrad.compiler.numba_internals import Module
@@ -77,7 +79,13 @@ class _Scope:
     results: list[Typed] | None = None
 
 
-_NUMBERS = {np.float32: types.float32, np.float64: types.float64}
+_NUMBERS = {
+    np.float32: types.float32,
+    np.float64: types.float64,
+    np.int64: types.int64,
+    np.uint64: types.uint64,
+}
+_FUNCTIONS = {np.isfinite: NUMBERS["isfinite"]}
 _EXTREMES = {min: "<", max: ">"}
 _BUILTINS = {"min": min, "max": max}
 
@@ -307,7 +315,8 @@ class _Translator:
                 raise Unsupported(ast.unparse(node))
         b = self.b
         body, after = b.append_basic_block("body"), b.append_basic_block("after")
-        b.cbranch(b.icmp_signed("<", start, stop), body, after)
+        before_stop = "<" if step.constant > 0 else ">"
+        b.cbranch(b.icmp_signed(before_stop, start, stop), body, after)
         before = b.block
         b.position_at_end(body)
         index = b.phi(LONG_TYPE)
@@ -316,7 +325,8 @@ class _Translator:
         self._body(node.body)
         following = b.add(index, step, flags=("nsw",))
         index.add_incoming(following, b.block)
-        again = b.cbranch(b.icmp_signed("<", following, stop), body, after)
+        more = b.icmp_signed(before_stop, following, stop)
+        again = b.cbranch(more, body, after)
         if _is_long(start, stop):
             self.unrolls = True
         else:
@@ -330,8 +340,8 @@ class _Translator:
         if len(found) == 2:
             found.append(long(1))
         start, stop, step = found
-        if not isinstance(step, ir.Constant) or step.constant <= 0:
-            raise Unsupported("a range with a step that may be negative")
+        if not isinstance(step, ir.Constant) or step.constant == 0:
+            raise Unsupported("a range with a step of unknown sign")
         return start, stop, step
 
     def _long(self, node: ast.expr) -> Value:
@@ -386,6 +396,8 @@ class _Translator:
                 return constant(self._static(node))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return negative(self.b, self._expression(operand))
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return Typed(types.boolean, self.b.not_(self._truth(operand)))
             case ast.BinOp(left=left, op=op, right=right):
                 return binary(
                     self.b, op, self._expression(left), self._expression(right)
@@ -418,11 +430,23 @@ class _Translator:
         raise Unsupported(ast.unparse(node))
 
     def _all_or_any(self, both: bool, nodes: Sequence[ast.expr]) -> Typed:
-        """Conditions that have no effects, all evaluated."""
-        join = self.b.and_ if both else self.b.or_
-        total, *others = (self._truth(node) for node in nodes)
-        for other in others:
-            total = join(total, other)
+        """Conditions until one of them decides."""
+        b, after = self.b, self.b.append_basic_block("decided")
+        decided = []
+        for node in nodes[:-1]:
+            further = b.append_basic_block("further")
+            blocks = (further, after) if both else (after, further)
+            b.cbranch(self._truth(node), *blocks)
+            decided.append(b.block)
+            b.position_at_end(further)
+        last = self._truth(nodes[-1])
+        decided.append(b.block)
+        b.branch(after)
+        b.position_at_end(after)
+        total = b.phi(last.type)
+        for block in decided[:-1]:
+            total.add_incoming(ir.Constant(last.type, int(not both)), block)
+        total.add_incoming(last, decided[-1])
         return Typed(types.boolean, total)
 
     def _either(self, node: ast.IfExp) -> Typed:
@@ -434,15 +458,17 @@ class _Translator:
         for block, value in ((then, node.body), (other, node.orelse)):
             b.position_at_end(block)
             found.append((self._value(value), b.block))
+        kind = together(found[0][0], found[1][0])
+        results = []
+        for result, block in found:
+            b.position_at_end(block)
+            results.append((converted(b, result, kind).value, block))
             b.branch(after)
         b.position_at_end(after)
-        kinds = {value.kind for value, _ in found}
-        if len(kinds) != 1:
-            raise Unsupported(ast.unparse(node))
-        merged = b.phi(found[0][0].value.type)
-        for result, block in found:
-            merged.add_incoming(result.value, block)
-        return Typed(kinds.pop(), merged)
+        merged = b.phi(results[0][0].type)
+        for value, block in results:
+            merged.add_incoming(value, block)
+        return Typed(kind, merged)
 
     # Calls
 
@@ -455,7 +481,7 @@ class _Translator:
             return converted(self.b, unliteral(args[0]), _NUMBERS[function])
         if function in _EXTREMES:
             return extreme(self.b, _EXTREMES[function], *map(unliteral, args))
-        definition = internals.definition_of(function)
+        definition = internals.definition_of(_FUNCTIONS.get(function, function))
         if definition is not None:
             return intrinsic(self.b, *definition, args)
         tree, names = _source_of(getattr(function, "py_func", function))

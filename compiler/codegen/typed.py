@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 
 from staticgrad.compiler import numba_internals as internals
 from staticgrad.compiler.codegen.division import DIVISION
 from staticgrad.compiler.codegen.emitter import Value
-from staticgrad.compiler.codegen.numbers import convert, is_float, value_type
+from staticgrad.compiler.codegen.numbers import convert, is_float, is_signed, value_type
 
 LONG_TYPE = ir.IntType(64)
 INT = types.int64
@@ -41,23 +42,32 @@ _OPERATORS: dict[type, Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
     ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
 
 _DIVISIONS = {ast.FloorDiv: DIVISION["floor_divide"], ast.Mod: DIVISION["remainder"]}
 
-_DIRECT = {
-    (ast.Add, True): "fadd",
-    (ast.Sub, True): "fsub",
-    (ast.Mult, True): "fmul",
-    (ast.Add, False): "add",
-    (ast.Sub, False): "sub",
-    (ast.Mult, False): "mul",
-    (ast.BitAnd, False): "and_",
+_OF_FLOATS = {
+    ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv",
+}  # fmt: skip
+_OF_INTEGERS = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.BitAnd: "and_",
+    ast.BitOr: "or_", ast.BitXor: "xor",
+}  # fmt: skip
+_INSTRUCTIONS = {
+    types.float32: _OF_FLOATS,
+    types.float64: _OF_FLOATS,
+    INT: _OF_INTEGERS,
+    types.uint64: _OF_INTEGERS | {ast.LShift: "shl", ast.RShift: "lshr"},
 }
-"""Instructions for two floats of one type, and for two int64."""
+"""Instructions for two numbers of one type."""
 
 _COMPARISONS: dict[type, tuple[str, Callable[..., Any]]] = {
     ast.Lt: ("<", operator.lt),
@@ -87,6 +97,8 @@ def constant(value: Any) -> Typed:
     """A number or a name of a type in source."""
     if isinstance(value, bool | int | str):
         return _literal(value)
+    if isinstance(value, np.uint64):
+        return Typed(types.uint64, ir.Constant(LONG_TYPE, int(value)))
     if isinstance(value, float):
         return Typed(types.float64, ir.Constant(ir.DoubleType(), value))
     raise Unsupported(f"{value!r} as a number")
@@ -123,9 +135,8 @@ def binary(b: Any, op: ast.operator, x: Typed, y: Typed) -> Typed:
     if _is_whole(x) and _is_whole(y):
         return constant(function(x.kind.literal_value, y.kind.literal_value))
     x, y = unliteral(x), unliteral(y)
-    direct = x.kind == y.kind and (is_float(x.kind) or x.kind == INT)
-    name = _DIRECT.get((type(op), is_float(x.kind)))
-    if direct and name is not None:
+    name = _INSTRUCTIONS.get(x.kind, {}).get(type(op))
+    if x.kind == y.kind and name is not None:
         return Typed(x.kind, getattr(b, name)(x.value, y.value))
     if x.kind == y.kind == INT and type(op) in _DIVISIONS:
         definition = internals.definition_of(_DIVISIONS[type(op)])
@@ -180,6 +191,15 @@ def converted(b: Any, x: Typed, kind: Any) -> Typed:
     if not number or not isinstance(kind, types.Number | types.Boolean):
         raise Unsupported(f"{x.kind} as {kind}")
     return Typed(kind, convert(b, x.value, x.kind, kind))
+
+
+def together(x: Typed, y: Typed) -> Any:
+    """The type of either of two values: the same, or int64 of signed integers."""
+    if x.kind == y.kind:
+        return x.kind
+    if is_signed(x.kind) and is_signed(y.kind):
+        return INT
+    raise Unsupported(f"either {x.kind} or {y.kind}")
 
 
 def extreme(b: Any, relation: str, x: Typed, y: Typed) -> Typed:
