@@ -139,8 +139,9 @@ def call_kernel(
 
 @intrinsic
 def call_launch(
-    typing: Any, function: Any, row: Any, workers: Any, threads: Any
-) -> Any:
+    typing: Any, function: Any, row: Any, first: Any, rows: Any, workers: Any,
+    threads: Any,
+) -> Any:  # fmt: skip
     """Call the compiled parallel launch by address."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:

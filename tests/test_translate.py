@@ -12,6 +12,7 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.compiler import numba_internals as internals
+from staticgrad.compiler import vm
 from staticgrad.compiler.codegen import call as calling
 from staticgrad.compiler.codegen import native
 from staticgrad.compiler.codegen.call import Call
@@ -296,3 +297,8 @@ def test_kernels_of_one_form_have_one_source(build):
     for kernel in kernels_of(build, (40, 20)):
         text = canonical(kernel_source(kernel).text)
         assert texts.setdefault(form_of(kernel), text) == text
+
+
+def test_the_machine_is_in_the_language():
+    module = native.ir_of(vm._machine, "machine")
+    assert internals.compile_module(module).code
