@@ -10,7 +10,7 @@ import numpy as np
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Elementwise, Op, Sample, define
-from staticgrad.ir.types import kind_of
+from staticgrad.ir.types import is_float, kind_of
 from staticgrad.ops import examples
 from staticgrad.ops.casting import cast
 from staticgrad.ops.examples import (
@@ -19,6 +19,7 @@ from staticgrad.ops.examples import (
     integer_pairs,
     pairs,
 )
+from staticgrad.ops.guarded import guarded_multiply
 from staticgrad.ops.promote import ArrayLike, floats, promoted
 from staticgrad.ops.rules import (
     broadcast,
@@ -62,11 +63,22 @@ SUBTRACT = define(
 )
 
 
+MAY_BE_INFINITE = frozenset(("divide", "log", "log1p", "log2", "log10", "power"))
+"""Ops whose result is infinite or NaN where a user masks it out by ``where``."""
+
+
+def _times(g: Tensor, factor: Tensor) -> Tensor:
+    """``g * factor``, in which a 0 of g wins if the factor may be infinite."""
+    if is_float(g.dtype) and factor.op.name in MAY_BE_INFINITE:
+        return guarded_multiply(g, factor)
+    return g * factor
+
+
 MULTIPLY = define(
     "multiply",
     shape=broadcast,
     dtype=same_dtype(),
-    vjp=lambda g, z, x, y: (g * y, g * x),
+    vjp=lambda g, z, x, y: (_times(g, y), _times(g, x)),
     jvp="multilinear",
     code=Elementwise("{0} * {1}"),
     numpy=quiet(np.multiply),

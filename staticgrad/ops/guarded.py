@@ -4,6 +4,7 @@ A branch that ``where`` masks out has the cotangent 0 and may have the derivativ
 NaN (sqrt at 0, log at 0, exp where it overflows); ``0 * inf`` would poison the gradient
 of everything before it. These two ops give 0 wherever the first factor is 0, and their
 own derivatives in the first factor are exact there: the double-where form as one node.
+In the other factor they are 0 there, so derivatives of any order stay finite.
 
     guarded_divide(g, d)   = 0 if g == 0 else g / d
     guarded_multiply(g, d) = 0 if g == 0 else g * d
@@ -20,6 +21,7 @@ from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Constant, Tensor
 from staticgrad.ir.op import Elementwise, define
 from staticgrad.ops.examples import bad_pair, pairs
+from staticgrad.ops.leaves import frozen
 from staticgrad.ops.named import named
 from staticgrad.ops.rules import broadcast, quiet, same_dtype
 
@@ -30,13 +32,19 @@ def _select(g: Array, value: Array) -> Array:
     return np.where(g == 0, np.zeros_like(value), value)
 
 
+def _none_where_zero(g: Tensor, value: Tensor) -> Tensor:
+    """`value`, 0 where g is 0: there the result is 0 whatever the other factor is."""
+    zero = frozen(np.zeros((), value.dtype))
+    return named("where", named("equal", g, frozen(np.zeros((), g.dtype))), zero, value)
+
+
 GUARDED_DIVIDE = define(
     "guarded_divide",
     shape=broadcast,
     dtype=same_dtype("f"),
     vjp=lambda c, y, g, d: (
         guarded_divide(c, d),
-        -guarded_multiply(guarded_divide(c, d), y),
+        _none_where_zero(g, -guarded_divide(guarded_multiply(c, y), d)),
     ),
     code=Elementwise("select({0} == {T}(0), {T}(0), divide({0}, {1}))", cost=4),
     numpy=quiet(lambda g, d: _select(g, g / d)),
@@ -48,7 +56,10 @@ GUARDED_MULTIPLY = define(
     "guarded_multiply",
     shape=broadcast,
     dtype=same_dtype("f"),
-    vjp=lambda c, y, g, d: (guarded_multiply(c, d), guarded_multiply(c, g)),
+    vjp=lambda c, y, g, d: (
+        guarded_multiply(c, d),
+        _none_where_zero(g, guarded_multiply(c, g)),
+    ),
     code=Elementwise("select({0} == {T}(0), {T}(0), {0} * {1})", cost=2),
     numpy=quiet(lambda g, d: _select(g, g * d)),
     samples=lambda: pairs(-2.0, 2.0),
