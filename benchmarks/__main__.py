@@ -9,6 +9,7 @@ from benchmarks import (
     accuracy,
     chain,
     compiling,
+    contrast,
     conv,
     derivatives,
     draws,
@@ -34,6 +35,7 @@ COMMANDS = {
     "indexing": indexing.main,
     "derivatives": derivatives.main,
     "accuracy": accuracy.main,
+    "contrast": contrast.main,
     "random": draws.main,
 }
 
@@ -55,6 +57,7 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
     add("--buffers", type=int, default=1000, help="memory: buffers to be planned")
     add("--layers", type=int, default=20, help="memory: equal layers")
     add("--step", type=int, default=1, help="accuracy: every so many bit patterns")
+    add("--chart", metavar="PATH", help="contrast: draw it there")
     add("--elements", type=int, default=100_000, help="calls: of a function")
     options = parser.parse_args(words)
     known = {"accuracy": accuracy.NAMES, "conv": CASES}.get(options.command, ALL)
