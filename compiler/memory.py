@@ -79,7 +79,7 @@ def plan(
     regions = find(schedule, values) if cutting is chunking else ()
     chunks = _chunks(schedule, values, cutting, regions)
     lives = _lives(schedule, chunks, regions)
-    bodies = tuple(_bodies(kernel, values) for kernel in schedule.kernels)
+    bodies = tuple(_bodies(kernel, values, cutting) for kernel in schedule.kernels)
     sizes = _sizes(schedule, chunks, bodies, values)
     arena = [b for b, first in enumerate(lives.first) if first >= 0]
     found = arrange(
@@ -111,10 +111,12 @@ def plan(
     )
 
 
-def _bodies(kernel: Step, values: Mapping[str, int]) -> tuple[Plan, ...]:
+def _bodies(
+    kernel: Step, values: Mapping[str, int], cutting: Cutting
+) -> tuple[Plan, ...]:
     if not isinstance(kernel, ControlKernel):
         return ()
-    return tuple(plan(body, values) for body in kernel.bodies)
+    return tuple(plan(body, values, cutting) for body in kernel.bodies)
 
 
 def _chunks(

@@ -37,7 +37,7 @@ from staticgrad.compiler.executable import Executable
 from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.vm import FINISHED, STATUS_CODE, STATUS_WORDS, STOPPED
 from staticgrad.data import Column, Dataset
-from staticgrad.errors import GraphError
+from staticgrad.errors import GraphError, LoopLimitError
 from staticgrad.run import Run
 
 Array = npt.NDArray[Any]
@@ -118,7 +118,7 @@ class Batch:
 
     def run(self, steps: int) -> None:
         """Launch so many steps."""
-        if not self._warm:
+        while steps > 0 and not (self._warm and self.frame.capturable):
             self._issue()
             self._warm = True
             steps -= 1
@@ -321,7 +321,11 @@ def _epoch(run: Run, feed: Feed, stop: Cell) -> bool:
         if stop.value:
             return False
         left = min(settings.steps - run.steps.value, STEPS_BETWEEN_LOOKS)
-        feed.run(run.seen.value, left)
+        try:
+            feed.run(run.seen.value, left)
+        except LoopLimitError as error:
+            _look(run, feed)
+            raise run.located(error) from None
         _look(run, feed)
     return True
 

@@ -71,7 +71,7 @@ class CudaTarget:
         key = tuple(sizes.items())
         if key not in self._plans:
             self._require(sizes)
-            plan = memory.plan(self.code.schedule, sizes, chunks_on_gpu)
+            plan = memory.plan(self.code.root, sizes, chunks_on_gpu)
             self._verify(plan)
             self.planned.append(plan)
             self._plans[key] = plan

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from staticgrad.compiler.codegen.cuda import CudaSource, cuda_source
 from staticgrad.compiler.cuda.products import loop_of_product
 from staticgrad.compiler.finish import loop_of
+from staticgrad.compiler.flat import Flat, flatten
 from staticgrad.compiler.kernels import (
     FinishKernel,
     GemmKernel,
@@ -20,8 +21,7 @@ from staticgrad.compiler.kernels import (
     Site,
 )
 from staticgrad.compiler.schedule import ControlKernel, Schedule
-from staticgrad.errors import GraphError
-from staticgrad.ir.source import at
+from staticgrad.errors import CompilerBug
 from staticgrad.ir.types import kind_of
 
 
@@ -29,10 +29,14 @@ from staticgrad.ir.types import kind_of
 class CudaCode:
     """A Schedule and the sources of its kernels.
 
-    `loops` are the kernels as loop nests, but for products that cuBLAS computes, which
-    have no source. Kernels that write a parameter or a state are guarded.
+    `root` is the Schedule; `schedule` has the kernels of nested ones, too, in a row,
+    between which `flat` has marks. `loops` are the kernels as loop nests, but for
+    products that cuBLAS computes, which have no source. Kernels that write a parameter
+    or a state are guarded.
     """
 
+    root: Schedule
+    flat: Flat
     schedule: Schedule
     loops: tuple[LoopKernel | GemmKernel, ...]
     sources: tuple[CudaSource | None, ...]
@@ -51,11 +55,13 @@ class CudaCode:
 
 def cuda_code(schedule: Schedule, checked: Sequence[Site] = ()) -> CudaCode:
     """Sources for `schedule`; GraphError for what is not on cuda."""
+    root, flat = schedule, flatten(schedule)
+    schedule = flat.schedule
     loops: list[LoopKernel | GemmKernel] = []
     sources: list[CudaSource | None] = []
     for kernel in schedule.kernels:
         if isinstance(kernel, ControlKernel):
-            raise _absent(kernel)
+            raise CompilerBug(f"{kernel.name} has bodies where kernels stand in a row")
         guarded = _writes_stored(schedule, kernel)
         loop = loop_on_gpu(kernel, guarded)
         loops.append(loop)
@@ -70,15 +76,7 @@ def cuda_code(schedule: Schedule, checked: Sequence[Site] = ()) -> CudaCode:
         Site(schedule.buffers[b].name, None) for b in schedule.finite
     )
     return CudaCode(
-        schedule, tuple(loops), tuple(sources), base.astype(np.int64), named
-    )
-
-
-def _absent(kernel: ControlKernel) -> GraphError:
-    where = at(kernel.sites[0].source) if kernel.sites else ""
-    return GraphError(
-        f"{kernel.name} requires control flow, which is not on cuda; use target='cpu'"
-        f"{where}"
+        root, flat, schedule, tuple(loops), tuple(sources), base.astype(np.int64), named
     )
 
 

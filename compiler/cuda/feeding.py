@@ -20,6 +20,15 @@ CELLS = SEALED + STATUS_WORDS
 """Words: samples seen, steps done, and a copy of the first failed status."""
 
 
+def count_source() -> CudaSource:
+    """A kernel that writes an int64: the position of a loop."""
+    text = """def kernel(p0, position):
+    if cuda.grid(1) == 0:
+        p0[0] = position
+"""
+    return CudaSource(text, ("*int64", "int64"), (), None, False, False)
+
+
 def gather_source(dtype: DType) -> CudaSource:
     """Rows of data into a batch, for elements of `dtype`.
 

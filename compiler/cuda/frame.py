@@ -16,20 +16,31 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.compiler.cuda.device import Device
+from staticgrad.compiler.cuda.feeding import count_source
 from staticgrad.compiler.cuda.launches import (
+    LANES,
+    Again,
     Argument,
+    Control,
     Copy,
+    Enter,
+    Jump,
     Launch,
     Launches,
+    Limit,
     Multiply,
     Place,
-    Step,
+    Unless,
     Zero,
 )
 from staticgrad.compiler.cuda.mirrors import Mirror, mirror_of
 from staticgrad.compiler.cuda.reports import reported
+from staticgrad.compiler.failures import limit_text
 from staticgrad.compiler.vm import STATUS_CODE, STATUS_WORDS
+from staticgrad.errors import LoopLimitError
 from staticgrad.ir.size import evaluate
+from staticgrad.ir.source import at
+from staticgrad.ir.types import INT64, DType
 
 Array = npt.NDArray[Any]
 
@@ -66,15 +77,34 @@ class CudaFrame:
     ) -> None:
         self.sized = sized
         self._status = status
+        self._position: dict[int, int] = {}
+        self._moving: dict[int, tuple[int, list[tuple[int, int]]]] = {}
         self.device = device
         self._places: dict[int, int] = dict(constants)
         self._values = dict(sized.plan.values)
         self.mirrors = self._mirrored()
         self._layout()
+        self._moving = self._windows()
+        looking = (Unless, Limit)
+        self.capturable = not any(isinstance(s, looking) for s in sized.steps)
         self._graph: Any = None
         self._runs = 0
 
     # Memory
+
+    def _windows(self) -> dict[int, tuple[int, list[tuple[int, int]]]]:
+        """Buffers that begin elsewhere or move with loops: origin, (loop, bytes)s."""
+        flat, buffers = self.sized.code.flat, self.sized.code.schedule.buffers
+        found = {}
+        for number, (origin, moves) in enumerate(
+            zip(flat.origin, flat.moves, strict=True)
+        ):
+            if origin != number:
+                self._places[number] = 0
+                size = buffers[number].dtype.itemsize
+                steps = [(n, evaluate(d, self._values) * size) for n, d in moves]
+                found[number] = (self._places[origin], steps)
+        return found
 
     def _mirrored(self) -> list[tuple[Mirror, bool]]:
         """The mirrors of stored buffers, each with whether a kernel writes it."""
@@ -99,7 +129,7 @@ class CudaFrame:
         size = _aligned(sized.plan.arena_bytes)
         offsets: dict[int, int] = {
             number: offset
-            for number, offset in enumerate(sized.plan.offsets)
+            for number, offset in enumerate(sized.spread.offsets)
             if offset >= 0
         }
         for number, area in enumerate(sized.scratch):
@@ -110,7 +140,7 @@ class CudaFrame:
             if buffer.kind == "input":
                 offsets[buffer.number] = size
                 self.inputs[buffer.position] = buffer.number
-                size += _aligned(sized.plan.bytes[buffer.number])
+                size += _aligned(sized.spread.bytes[buffer.number])
         first = size
         self.shapes = [self._shape(number) for number in sized.code.schedule.outputs]
         for number, (shape, dtype) in zip(
@@ -137,8 +167,12 @@ class CudaFrame:
         return shape, buffer.dtype
 
     def address(self, place: Place) -> int:
-        """Where a place is."""
-        return self._places[place.buffer] + place.offset
+        """Where a place is; in a loop, at its position now."""
+        base = self._places[place.buffer] + place.offset
+        if place.buffer in self._moving:
+            origin, moves = self._moving[place.buffer]
+            base += origin + sum(step * self._position[loop] for loop, step in moves)
+        return base
 
     def input_address(self, position: int) -> int:
         """Where an input lies that some kernel reads."""
@@ -166,7 +200,7 @@ class CudaFrame:
 
     def run(self) -> None:
         """Launch or replay all steps; inputs are in place."""
-        if self._graph is None and self._runs:
+        if self._graph is None and self._runs and self.capturable:
             self.device.begin_capture()
             try:
                 self.issue()
@@ -180,11 +214,53 @@ class CudaFrame:
         self._runs += 1
 
     def issue(self) -> None:
-        """Every step once, in order."""
-        for step in self.sized.steps:
-            self._step(step)
+        """Every step in order; loops of known length unroll, branches ask the host."""
+        steps, number = self.sized.steps, 0
+        while number < len(steps):
+            step = steps[number]
+            number += 1
+            if isinstance(step, Enter | Again | Unless | Limit | Jump):
+                number = self._control(step, number)
+            else:
+                self._step(step)
 
-    def _step(self, step: Step) -> None:
+    def _control(self, step: Control, following: int) -> int:
+        """The number of the step that comes next."""
+        match step:
+            case Enter(loop, counter, length, reverse, target):
+                if length == 0:
+                    return target + 1
+                self._count(loop, counter, (length or 1) - 1 if reverse else 0)
+            case Again(loop, counter, length, reverse, target):
+                position = self._position[loop] + (-1 if reverse else 1)
+                if length is not None and not 0 <= position < length:
+                    return following
+                self._count(loop, counter, position)
+                return target + 1
+            case Unless(place, dtype, value, target):
+                if self._read(place, dtype) != value:
+                    return target + 1
+            case Limit(place, value, source):
+                if self._read(place, INT64) == value:
+                    text = limit_text("while_loop", value)
+                    raise LoopLimitError(f"{text}{at(source)}")
+            case Jump(target):
+                return target + 1
+        return following
+
+    def _count(self, loop: int, counter: Place, position: int) -> None:
+        """Begin a step of a loop."""
+        self._position[loop] = position
+        kernel = self.device.load(count_source())
+        arguments = [self.address(counter), position]
+        self.device.launch(kernel, (1, 1), LANES, arguments)
+
+    def _read(self, place: Place, dtype: DType) -> int:
+        value = np.zeros(1, dtype)
+        self.device.read(self.address(place), value)
+        return int(value[0])
+
+    def _step(self, step: Launch | Multiply | Copy | Zero) -> None:
         device = self.device
         match step:
             case Launch(source, grid, block, arguments):

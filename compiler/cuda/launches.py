@@ -9,7 +9,8 @@ guarded writes any more, in this run or a later one, until the status is cleared
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TypeAlias
 
 from staticgrad.compiler.codegen.cuda import CudaSource
@@ -19,11 +20,14 @@ from staticgrad.compiler.cuda.device import Device, Product
 from staticgrad.compiler.cuda.products import product_of
 from staticgrad.compiler.failures import refuse_empty_extents
 from staticgrad.compiler.finish import finish_values, slots_and_out
+from staticgrad.compiler.flat import Mark, Spread, spread
 from staticgrad.compiler.kernels import FinishKernel, GemmKernel, LoopKernel
 from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.vm import NON_FINITE
-from staticgrad.errors import GraphError
+from staticgrad.errors import CompilerBug, GraphError
 from staticgrad.ir.size import evaluate
+from staticgrad.ir.source import Source
+from staticgrad.ir.types import DType
 
 LANES = 32
 MOST_ELEMENTS = 2**32 - 1
@@ -84,12 +88,66 @@ class Zero:
     size: int
 
 
-Step: TypeAlias = Launch | Multiply | Copy | Zero
+@dataclass(frozen=True, slots=True)
+class Enter:
+    """The first step of loop `loop`; past `target` if there is none.
+
+    `length` is None for a loop that its condition ends. The int64 at `counter` is the
+    position, from the last one down if `reverse`.
+    """
+
+    loop: int
+    counter: Place
+    length: int | None
+    reverse: bool
+    target: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The next step of a loop, back behind `target`, until its end."""
+
+    loop: int
+    counter: Place
+    length: int | None
+    reverse: bool
+    target: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Unless:
+    """Behind `target` unless the number at `place` is `value`: the host has to look."""
+
+    place: Place
+    dtype: DType
+    value: int
+    target: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """LoopLimitError if the int64 at `place` is `value`."""
+
+    place: Place
+    value: int
+    source: Source | None
+    target: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """Behind `target`."""
+
+    target: int = -1
+
+
+Control: TypeAlias = Enter | Again | Unless | Limit | Jump
+Step: TypeAlias = Launch | Multiply | Copy | Zero | Control
 
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """The steps of a Plan on a device.
+    """The steps of a Plan on a device; targets of control are numbers of steps.
 
     `scratch` are the bytes of each scratch area, the most that any kernel needs.
     Output p is at buffer ``output_buffers[p]``; numbers past the schedule's buffers are
@@ -98,6 +156,7 @@ class Launches:
 
     code: CudaCode
     plan: Plan
+    spread: Spread
     steps: tuple[Step, ...]
     scratch: tuple[int, ...]
     output_buffers: tuple[int, ...]
@@ -105,27 +164,72 @@ class Launches:
 
 def launches(code: CudaCode, plan: Plan, device: Device) -> Launches:
     """The steps of `plan`; IndexOutOfRange if an index has nothing to point at."""
-    values = dict(plan.values)
+    values, flat = dict(plan.values), code.flat
     refuse_empty_extents(code.loops, values)
     _refuse_large(code, values)
-    targets, before, after = _outputs(code, plan)
-    steps: list[Step] = list(before)
-    stands_for = _stands_for(code, plan)
-    for number in range(len(code.loops)):
-        if number == code.schedule.commit:
-            steps += _finite(code)
-        steps += _kernel(code, plan, number, stands_for, device)
-    if code.schedule.commit >= len(code.loops):
-        steps += _finite(code)
-    steps += after
-    scratch: list[int] = []
-    for step in steps:
-        sizes = step.scratch if isinstance(step, Launch) else ()
-        scratch += [0] * (len(sizes) - len(scratch))
-        scratch = [
-            max(own, sizes[n] if n < len(sizes) else 0) for n, own in enumerate(scratch)
-        ]
-    return Launches(code, plan, tuple(steps), tuple(scratch), targets)
+    places = spread(flat, plan)
+    targets, before, after = _outputs(code, places)
+    placed: list[tuple[float, Step]] = [(-1.0, step) for step in before]
+    placed += [(flat.commit - 0.25, step) for step in _finite(code)]
+    stands_for = _stands_for(code, places)
+    for number, place in enumerate(flat.places):
+        steps = _kernel(code, values, places, number, stands_for, device)
+        placed += [(float(place), step) for step in steps]
+    marks = [_control(mark, code, places, values) for mark in flat.marks]
+    placed += [(float(m.place), s) for m, s in zip(flat.marks, marks, strict=True)]
+    placed += [(float(flat.size), step) for step in after]
+    placed.sort(key=lambda pair: pair[0])
+    ordered = [step for _, step in placed]
+    return Launches(
+        code, plan, places, tuple(_aimed(ordered, flat.marks, marks)),
+        _scratch(ordered), targets,
+    )  # fmt: skip
+
+
+def _control(
+    mark: Mark, code: CudaCode, places: Spread, values: Values
+) -> Control | Copy:
+    buffers = code.schedule.buffers
+    place = Place(mark.buffer)
+    length = None if mark.endless else evaluate(mark.length, values)
+    match mark.kind:
+        case "copy":
+            return Copy(Place(mark.other), place, places.bytes[mark.buffer])
+        case "enter":
+            return Enter(mark.loop, place, length, mark.reverse)
+        case "again":
+            return Again(mark.loop, place, length, mark.reverse)
+        case "unless":
+            return Unless(place, buffers[mark.buffer].dtype, mark.value)
+        case "limit":
+            source = mark.site.source if mark.site else None
+            return Limit(place, mark.value, source)
+        case "jump":
+            return Jump()
+    raise CompilerBug(f"control flow has the unknown mark {mark.kind}")
+
+
+def _aimed(
+    ordered: Sequence[Step], marks: Sequence[Mark], controls: Sequence[Control | Copy]
+) -> Iterator[Step]:
+    """Steps whose targets are the steps that marks aim at."""
+    number = {id(step): position for position, step in enumerate(ordered)}
+    aims = {
+        id(control): number[id(controls[mark.target])]
+        for mark, control in zip(marks, controls, strict=True)
+        if mark.target >= 0
+    }
+    for step in ordered:
+        if isinstance(step, Enter | Again | Unless | Limit | Jump):
+            yield replace(step, target=aims[id(step)])
+        else:
+            yield step
+
+
+def _scratch(steps: Sequence[Step]) -> tuple[int, ...]:
+    """The most that any step needs of each scratch area."""
+    sizes = [step.scratch for step in steps if isinstance(step, Launch)]
+    return tuple(max(column) for column in zip_longest(*sizes, fillvalue=0))
 
 
 def _refuse_large(code: CudaCode, values: Values) -> None:
@@ -138,7 +242,7 @@ def _refuse_large(code: CudaCode, values: Values) -> None:
             )
 
 
-def _stands_for(code: CudaCode, plan: Plan) -> dict[int, int]:
+def _stands_for(code: CudaCode, plan: Spread) -> dict[int, int]:
     """A kernel of one chunk writes its result where the dropped finish would have."""
     found: dict[int, int] = {}
     for kernel, (chunks, _) in zip(code.schedule.kernels, plan.chunks, strict=True):
@@ -149,13 +253,12 @@ def _stands_for(code: CudaCode, plan: Plan) -> dict[int, int]:
 
 
 def _kernel(
-    code: CudaCode, plan: Plan, number: int, stands_for: Mapping[int, int],
-    device: Device,
+    code: CudaCode, values: Values, plan: Spread, number: int,
+    stands_for: Mapping[int, int], device: Device,
 ) -> Iterator[Step]:  # fmt: skip
     kernel, loop, source = (
         code.schedule.kernels[number], code.loops[number], code.sources[number],
     )  # fmt: skip
-    values = dict(plan.values)
     if isinstance(kernel, FinishKernel):
         if plan.chunks[number] == (0, 0):
             return
@@ -270,7 +373,7 @@ def finite_source(kinds: Sequence[str]) -> CudaSource:
 
 
 def _outputs(
-    code: CudaCode, plan: Plan
+    code: CudaCode, plan: Spread
 ) -> tuple[tuple[int, ...], list[Copy], list[Copy]]:
     """Where each output goes, and copies at the start and at the end."""
     schedule = code.schedule

@@ -1,0 +1,139 @@
+"""Control flow on the cuda target: loops unroll into the graph, branches do not."""
+
+import numpy as np
+import pytest
+from cuda_devices import EmulatedDevice
+from fake_cuda import FakeGpu
+
+import staticgrad as sg
+from staticgrad.compiler.cuda.device import using
+
+X = np.linspace(-1, 1, 12, dtype="float32").reshape(4, 3)
+
+
+def scanned(x):
+    w = sg.constant(np.linspace(0, 1, 9, dtype="float32").reshape(3, 3))
+    last, seen = sg.scan(lambda h, row: (sg.tanh(h @ w + row),) * 2, x[0], x)
+    return [last, seen, sg.grad(sg.sum(last * last), x)]
+
+
+def backwards(x):
+    last, seen = sg.scan(lambda h, row: (h * 0.5 + row, h), x[0] * 0, x, reverse=True)
+    return [last, seen]
+
+
+def counted(x):
+    return [sg.fori_loop(0, 5, lambda i, c: c * 0.5 + i.astype("float32"), x)]
+
+
+def branched(x):
+    big = sg.sum(x) > 0
+    y = sg.cond(big, lambda v: sg.exp(v), lambda v: v @ v.T @ v, x)
+    return [y, sg.grad(sg.sum(y), x)]
+
+
+def switched(x):
+    index = sg.sum(x).astype("int64") % 3
+    return [sg.switch(index, [sg.sin, sg.cos, lambda v: v * v], x)]
+
+
+def repeated(x):
+    def halve(c):
+        return (c[0] * 0.5, c[1] + 1)
+
+    y, steps = sg.while_loop(
+        lambda c: sg.max(abs(c[0])) > 0.01, halve, (x, 0), max_steps=20
+    )
+    return [y, steps]
+
+
+def nested(x):
+    def row(total, v):
+        inner = sg.fori_loop(0, 3, lambda i, c: sg.sin(c) + v, total)
+        return inner, sg.sum(inner)
+
+    last, sums = sg.scan(row, x[0], x)
+    return [last, sums, sg.grad(sg.sum(last), x)]
+
+
+GRAPHS = [scanned, backwards, counted, branched, switched, repeated, nested]
+
+
+@pytest.mark.parametrize("make", GRAPHS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("device", ["emulator", "fake driver"])
+def test_control_flow_equals_the_reference(make, device):
+    gpu = FakeGpu()
+    x = sg.input("x", X.shape)
+    outputs = make(x)
+    with using(EmulatedDevice() if device == "emulator" else gpu.driver()):
+        f = sg.compile(outputs, inputs=[x], target="cuda")
+    reference = sg.compile(outputs, inputs=[x], target="reference")
+    for value in (X, -X, 3 * X + 1, X):
+        for got, want in zip(f(value), reference(value), strict=True):
+            np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+    assert gpu.errors == []
+
+
+def test_loops_are_captured_and_branches_are_not():
+    captured = {}
+    for make in (scanned, branched):
+        gpu = FakeGpu()
+        x = sg.input("x", X.shape)
+        with using(gpu.driver()):
+            f = sg.compile(make(x), inputs=[x], target="cuda")
+        for _ in range(3):
+            f(X)
+        captured[make] = gpu.library.fake_captures()
+    assert captured == {scanned: 1, branched: 0}
+
+
+def test_a_loop_over_nothing():
+    x = sg.input("x", ("n", 3))
+    last, seen = sg.scan(lambda h, row: (sg.tanh(h + row), h), sg.zeros(3), x)
+    with using(EmulatedDevice()):
+        f = sg.compile([last, seen], inputs=[x], target="cuda")
+    for rows in (0, 1, 4):
+        last_h, all_h = f(X[:rows])
+        assert all_h.shape == (rows, 3)
+        assert (last_h == 0).all() == (rows == 0)
+
+
+def test_a_loop_past_its_limit():
+    x = sg.input("x", ())
+    y = sg.while_loop(lambda c: c > 0, lambda c: c + 1, x, max_steps=7)
+    with using(EmulatedDevice()):
+        f = sg.compile(y, inputs=[x], target="cuda")
+    with pytest.raises(sg.LoopLimitError, match="max_steps=7.*at test_cuda_control.py"):
+        f(1.0)
+    assert f(-1.0) == -1
+
+
+def recurrent():
+    x = sg.input("x", ("batch", 4, 3))
+    y = sg.input("y", ("batch",), dtype="int64")
+    rng = np.random.default_rng(0)
+    w = sg.parameter(rng.normal(size=(3, 5)).astype("float32"), name="w")
+    u = sg.parameter(rng.normal(size=(5, 5)).astype("float32") / 3, name="u")
+    start = sg.zeros((x.shape[0], 5))
+    steps = sg.transpose(x, (1, 0, 2))
+    last, _ = sg.scan(lambda h, v: (sg.tanh(h @ u + v @ w), None), start, steps)
+    return sg.nn.cross_entropy(last, y)
+
+
+@pytest.mark.parametrize("device", ["emulator", "fake driver"])
+def test_a_recurrent_network_trains_as_on_the_cpu(device):
+    rng = np.random.default_rng(1)
+    data = {
+        "x": rng.normal(size=(10, 4, 3)).astype("float32"),
+        "y": rng.integers(0, 5, 10),
+    }
+    found = {}
+    for target in ("cuda", "cpu"):
+        with sg.Graph(seed=0):
+            loss = recurrent()
+        gpu = FakeGpu()
+        with using(EmulatedDevice() if device == "emulator" else gpu.driver()):
+            trainer = sg.Trainer(loss, sg.optim.Adam(1e-2), target=target)
+        history = trainer.fit(data, epochs=2, batch_size=4, progress=False)
+        found[target] = history["loss"]
+    np.testing.assert_allclose(found["cuda"], found["cpu"], rtol=2e-4)
