@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from staticgrad.batching_images import convolution
+from staticgrad.control_batching import control_batched, example
 from staticgrad.errors import GraphError
 from staticgrad.ir.graph import apply_multi, deriving, topological
 from staticgrad.ir.node import Node, Tensor
@@ -75,15 +76,58 @@ def batched(
     `examples` maps a tensor of one example to all of them along a leading axis.
     """
     found = dict(examples)
+    _extend(found, outputs, n, _Bodies(n))
+    return found
+
+
+def _extend(
+    found: dict[Tensor, Tensor], outputs: Sequence[Tensor], n: Dim, bodies: _Bodies
+) -> None:
+    """Add what `outputs` need to what was `found`."""
     with deriving() as derive_from:
-        for node in topological(outputs, examples):
+        for node in topological(outputs, found):
             inputs = [found.get(t) for t in node.inputs]
             if all(t is None for t in inputs):
                 continue
             derive_from(node)
-            results = _rule(node)(node, inputs, n)
+            if node.graphs:
+                results = control_batched(node, inputs, n, bodies)
+            else:
+                results = _rule(node)(node, inputs, n)
             found.update(zip(node.outputs, results, strict=True))
-    return found
+
+
+class _Bodies:
+    """Bodies of control flow for all examples.
+
+    Those of a loop and of its derivative share tensors, and do so afterwards, so that
+    the compiler can run them as one.
+    """
+
+    def __init__(self, n: Dim) -> None:
+        self._n = n
+        self._places: dict[Tensor, Tensor] = {}
+        self._found: dict[frozenset[Tensor], dict[Tensor, Tensor]] = {}
+        self._led: dict[Tensor, Tensor] = {}
+
+    def __call__(
+        self, outputs: Sequence[Tensor], flagged: Sequence[Tensor]
+    ) -> tuple[Mapping[Tensor, Tensor], Mapping[Tensor, Tensor]]:
+        """See Inner in control_batching.py."""
+        for tensor in flagged:
+            if tensor not in self._places:
+                name = tensor.node.attrs["name"]
+                self._places[tensor] = example(tensor, self._n, name)
+        places = {tensor: self._places[tensor] for tensor in flagged}
+        found = self._found.setdefault(frozenset(flagged), dict(places))
+        _extend(found, outputs, self._n, self)
+        return places, found
+
+    def led(self, x: Tensor, found: Tensor | None) -> Tensor:
+        """`found`, or `x` repeated; the same tensor for the same `x`."""
+        if found is None and x not in self._led:
+            self._led[x] = led(x, None, self._n)
+        return self._led[x] if found is None else found
 
 
 def _rule(node: Node) -> Rule:

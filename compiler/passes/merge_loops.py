@@ -18,6 +18,8 @@ from staticgrad.ir.graph import Graph, deriving, infer, rebuilt
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Control
 
+SAME_DEPTH = 4  # a loop over many examples moves axes of its operands, twice at most
+
 
 @dataclass(slots=True)
 class _Parts:
@@ -101,17 +103,31 @@ def _compatible(members: Sequence[Node]) -> list[Node]:
 
 def _fit(one: _Parts, other: _Parts) -> bool:
     same_carries = all(
-        all(a is b for a, b in zip(one.carries[c], ends, strict=True))
-        for c, ends in other.carries.items()
+        one.carries[c][1] is new and is_same(one.carries[c][0], start)
+        for c, (start, new) in other.carries.items()
         if c in one.carries
     )
     return same_carries and all(
-        outside is mine.get(own, outside) and own not in one.carries
+        is_same(outside, mine.get(own, outside)) and own not in one.carries
         for mine, theirs in (
             (one.slices, other.slices), (one.captures, other.captures)
         )
         for own, outside in theirs.items()
     )  # fmt: skip
+
+
+def is_same(one: Tensor, other: Tensor, depth: int = SAME_DEPTH) -> bool:
+    """Whether both are made of the same tensors in the same way."""
+    if one is other:
+        return True
+    a, b = one.node, other.node
+    if a.op is not b.op or one.index != other.index or not a.inputs or not depth:
+        return False
+    if a.attrs != b.attrs or a.graphs != b.graphs or len(a.inputs) != len(b.inputs):
+        return False
+    return all(
+        is_same(*pair, depth - 1) for pair in zip(a.inputs, b.inputs, strict=True)
+    )
 
 
 def _parts(node: Node) -> _Parts:
