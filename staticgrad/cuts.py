@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.source import at
-from staticgrad.ir.types import is_float
+from staticgrad.ir.types import BOOL, is_float
 
 STRAIGHT = "straight_through passes a gradient on in its place"
 
@@ -53,8 +53,9 @@ def cuts(nodes: Sequence[Node], x: Tensor) -> Iterator[Cut]:
             readers.setdefault(tensor, []).append(node)
     for node in ends:
         after = [r for t in node.outputs for r in readers.get(t, ())]
+        compares = all(t.dtype == BOOL for t in node.outputs)
         chooses = after and all(any(t in active for t in r.outputs) for r in after)
-        if not chooses:
+        if not (compares and chooses):
             yield Cut(node, _reason(node))
 
 
