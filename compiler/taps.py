@@ -130,7 +130,8 @@ def checked(tensor: Any, callback: Any, record: Any, inputs: Sequence[Input]) ->
     if missing:
         raise GraphError(
             f"tap requires a tensor of the executable's inputs, got {tensor.type}, "
-            f"which needs {missing[0].name!r}; compile with inputs=[...]"
+            f"which needs {missing[0].name!r}; compile with inputs=[...], and return "
+            f"what is inside of a loop or branch from its body"
             f"{at(tensor.source)}"
         )
 
