@@ -35,7 +35,7 @@ KEYS = [
     np.s_[:, 0, [1, 2]], np.s_[None, 0, 1:, [1, 2]], np.s_[1:, [0, 1], ::-1],
     np.s_[np.int64(1)], np.s_[np.array(1)], np.s_[np.uint8([1, 2])],
     np.s_[1, :, None, [0]], np.s_[::-1, 0, ::2], np.s_[(0, 1)],
-    np.s_[np.zeros((0, 2), int)],
+    np.s_[np.zeros((0, 2), int)], np.s_[:, [0, 1], ..., 0], np.s_[[0, 1], ..., 0, :],
 ]  # fmt: skip
 
 

@@ -66,6 +66,8 @@ def read(x: Tensor, key: Any) -> Reading:
     items = _expanded(x, key if isinstance(key, tuple) else (key,))
     reading, advanced = Reading(), []
     for place, item in enumerate(items):
+        if item is Ellipsis:
+            continue
         if item is None:
             reading.shape.append(1)
             continue
@@ -90,9 +92,12 @@ def _expanded(x: Tensor, key: tuple[Any, ...]) -> list[Any]:
     if used > x.ndim:
         rule = f"at most {x.ndim} indices, got {used} for {x.type}"
         raise shape_error("indexing", (), rule)
-    missing = [slice(None)] * (x.ndim - used)
-    place = ellipses[0] if ellipses else len(items)
-    return [*items[:place], *missing, *items[place + 1 :]]
+    missing: list[Any] = [slice(None)] * (x.ndim - used)
+    if not ellipses:
+        return [*items, *missing]
+    # One that stands for no axis still keeps the indices beside it apart.
+    place = ellipses[0]
+    return [*items[:place], *(missing or [Ellipsis]), *items[place + 1 :]]
 
 
 def _unmasked(x: Tensor, item: Any) -> tuple[Any, ...]:
