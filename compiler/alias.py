@@ -17,7 +17,6 @@ from staticgrad.compiler.kernels import (
     Load,
     Loop,
     LoopKernel,
-    Operand,
     Statement,
     Store,
     When,
@@ -53,6 +52,22 @@ def _lifetimes(schedule: Schedule) -> tuple[dict[int, int], dict[int, int]]:
     return first, last
 
 
+def sharing(schedule: Schedule) -> tuple[dict[int, int], dict[int, tuple[int, int]]]:
+    """Which buffer `in_place` would put each into, and where the others then live.
+
+    The second dict has the first and the last kernel of every buffer that is left.
+    """
+    first, last = _lifetimes(schedule)
+    merged: dict[int, int] = {}
+    for position, kernel in enumerate(schedule.kernels):
+        if isinstance(kernel, LoopKernel):
+            numbers = [_root(o.buffer, merged) for o in kernel.operands]
+            _pairs(kernel, numbers, position, schedule, first, last, merged)
+    end = len(schedule.kernels) - 1
+    lives = {b: (first[b], min(last[b], end)) for b in first if b not in merged}
+    return merged, lives
+
+
 def _write_in_place(
     kernel: LoopKernel,
     position: int,
@@ -62,24 +77,43 @@ def _write_in_place(
     merged: dict[int, int],
 ) -> LoopKernel:
     """Join each written operand with one that dies here, or that is the same leaf."""
+    numbers = [o.buffer for o in kernel.operands]
+    pairs = _pairs(kernel, numbers, position, schedule, first, last, merged)
+    return _with_pairs(kernel, pairs, merged) if pairs else kernel
+
+
+def _pairs(
+    kernel: LoopKernel,
+    numbers: list[int],
+    position: int,
+    schedule: Schedule,
+    first: dict[int, int],
+    last: dict[int, int],
+    merged: dict[int, int],
+) -> dict[int, int]:
+    """Operand written -> operand read; `numbers` are the buffers of the operands."""
     writes = [n for n, o in enumerate(kernel.operands) if o.mode == "write"]
     pairs: dict[int, int] = {}
     for write in writes:
-        target = kernel.operands[write]
-        for read, source in enumerate(kernel.operands):
-            if source.mode != "read" or read in pairs.values():
+        target = numbers[write]
+        for read, operand in enumerate(kernel.operands):
+            source = numbers[read]
+            if operand.mode != "read" or read in pairs.values():
                 continue
-            same = source.buffer == target.buffer
-            fits = same or _may_share(schedule, first, last, position, source, target)
+            same = source == target
+            fits = same or (
+                not kernel.operands[write].per_chunk
+                and _may_share(schedule, first, last, position, source, target)
+            )
             if fits and _is_elementwise(kernel, read, write, schedule):
                 pairs[write] = read
                 if not same:
-                    merged[target.buffer] = source.buffer
-                    last[source.buffer] = last[target.buffer]
+                    merged[target] = source
+                    last[source] = last[target]
                 break
             if same:
                 raise CompilerBug(f"{kernel.name} cannot write its leaf in place")
-    return _with_pairs(kernel, pairs, merged) if pairs else kernel
+    return pairs
 
 
 def _may_share(
@@ -87,18 +121,17 @@ def _may_share(
     first: dict[int, int],
     last: dict[int, int],
     position: int,
-    source: Operand,
-    target: Operand,
+    source: int,
+    target: int,
 ) -> bool:
-    old, new = schedule.buffers[source.buffer], schedule.buffers[target.buffer]
+    old, new = schedule.buffers[source], schedule.buffers[target]
     temporary = old.kind == "temporary" and new.kind == "temporary"
-    equal = old.dtype == new.dtype and old.elements == new.elements
     return (
         temporary
-        and equal
-        and not target.per_chunk
-        and first[target.buffer] == position
-        and last[source.buffer] == position
+        and first[target] == position
+        and last[source] == position
+        and old.dtype == new.dtype
+        and old.elements == new.elements
     )
 
 
@@ -188,6 +221,8 @@ def _root(buffer: int, merged: dict[int, int]) -> int:
 
 
 def _renamed(kernel: Step, merged: dict[int, int]) -> Step:
+    if not any(o.buffer in merged for o in kernel.operands):
+        return kernel
     operands = tuple(
         replace(o, buffer=_root(o.buffer, merged)) for o in kernel.operands
     )

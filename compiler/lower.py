@@ -66,7 +66,17 @@ def lower(
     sizes: Mapping[str, int] | None = None,
     is_body: bool = False,
 ) -> Schedule:
-    """The Schedule of `graph`.
+    """The Schedule of `graph`; see `arranged`."""
+    return in_place(arranged(graph, finite, sizes, is_body))
+
+
+def arranged(
+    graph: Graph,
+    finite: Sequence[Tensor] = (),
+    sizes: Mapping[str, int] | None = None,
+    is_body: bool = False,
+) -> Schedule:
+    """The Schedule of `graph` in which no kernel writes in place yet.
 
     `finite` are tensors (outputs of the graph) that have to be finite before anything
     is committed; `sizes` are typical values of symbols, used to compare orders. The
@@ -82,8 +92,7 @@ def lower(
     recompute(groups, graph, roots, timing)
     inside = regions(groups, graph, roots)
     lowering = _Lowering(graph, timing, groups, checked, inside, is_body)
-    schedule = lowering.schedule(sizes or {}, unplanned)
-    return in_place(schedule)
+    return lowering.schedule(sizes or {}, unplanned)
 
 
 def _position(outputs: Sequence[Tensor], tensor: Tensor) -> int:

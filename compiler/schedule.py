@@ -100,7 +100,8 @@ class Schedule:
 
     `outputs` names the buffer of each output; several outputs may be one buffer.
     `finite` lists the buffers (float scalars) that have to be finite at `commit`.
-    `unplanned` are the sizes in bytes of every tensor of the unfused graph.
+    `unplanned` are the sizes in bytes of every tensor of the unfused graph. `again` are
+    the positions of kernels that only make anew what was not kept (rerun.py).
     """
 
     buffers: tuple[Buffer, ...]
@@ -109,3 +110,4 @@ class Schedule:
     outputs: tuple[int, ...]
     finite: tuple[int, ...] = ()
     unplanned: tuple[Dim, ...] = ()
+    again: tuple[int, ...] = ()

@@ -1,9 +1,10 @@
 """Steps of gradient descent that a matrix product takes itself.
 
 ``W - rate * (x @ y)`` becomes ``W + x @ (-rate * y)``, a product that adds to W where
-it lies: the gradient is never stored, and W is read and written once. The smaller
-factor is scaled, which a kernel that makes it does on the way. Products with the rate
-are rounded before the sum instead of after it.
+it lies: the gradient is never stored, and W is read and written once. Of both factors
+the one that is made later is scaled, by the kernel that makes it: that is the
+cotangent, while a scaled activation would wait for the backward pass beside itself.
+Products with the rate are rounded before the sum instead of after it.
 
 Only where nothing else needs the gradient: not under momentum or Adam, which keep
 moments, nor where gradients have to be finite before the step.
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from staticgrad.compiler.passes.match import is_op
 from staticgrad.ir.graph import Graph, apply, deriving
 from staticgrad.ir.node import Stored, Tensor
+from staticgrad.ir.op import View
 from staticgrad.ops.products import MATMUL_ADD
 
 
@@ -48,7 +50,7 @@ def _folded(leaf: Stored, new: Tensor, uses: Mapping[Tensor, int]) -> Tensor:
         if step is None:
             return new
         x, y = step.product.inputs
-        if step.factor is not None and _is_smaller(x, y):
+        if step.factor is not None and _place(x) > _place(y):
             x = x * step.factor
         elif step.factor is not None:
             y = y * step.factor
@@ -78,9 +80,8 @@ def _taken_apart(move: Tensor) -> _Step:
     return _Step(None, move)
 
 
-def _is_smaller(x: Tensor, y: Tensor) -> bool:
-    """Whether the rows of ``x @ y`` are known to be fewer than its columns."""
-    rows, columns = x.shape[-2], y.shape[-1]
-    if not isinstance(rows, int) or not isinstance(columns, int):
-        return False
-    return rows < columns
+def _place(x: Tensor) -> int:
+    """When `x` is made: nodes are numbered as they come, views aside."""
+    while isinstance(x.op.code, View):
+        (x,) = x.inputs
+    return x.node.number
