@@ -7,6 +7,7 @@ import argparse
 
 from benchmarks import (
     accuracy,
+    budget,
     chain,
     compiling,
     contrast,
@@ -37,6 +38,7 @@ COMMANDS = {
     "accuracy": accuracy.main,
     "contrast": contrast.main,
     "random": draws.main,
+    "budget": budget.main,
 }
 
 

@@ -153,7 +153,9 @@ class _Search:
         """The found schedule with more that is kept, as long as the budget is met."""
         found = self._tried(n)
         choice, front = self.first.segments(self.sizes[n])
-        room = 0 if front else self.budget - found.peak_bytes
+        dropped_bytes = sum(self.first.bytes[b] for b in choice.dropped)
+        room = self.budget - self.plain.peak_bytes + dropped_bytes  # at the turn
+        room = 0 if front else room
         while room > 0:
             more = self.first.worth_keeping(choice, room)
             if not more:
@@ -328,10 +330,14 @@ class _Level:
                 choice = replace(choice, dropped=dropped, kept=kept)
 
     def worth_keeping(self, choice: Choice, room: int) -> frozenset[int]:
-        """Dropped buffers of at most `room` bytes, the dearest per byte first."""
+        """Dropped buffers of at most `room` bytes, the dearest per byte first.
+
+        Of equal ones the latest: earlier segments run again without them.
+        """
         rates = {b: self._cost_of(b) / self.bytes[b] for b in choice.dropped}
+        late = {b: self.uses.written[b][-1] for b in choice.dropped}
         more: set[int] = set()
-        for b in sorted(rates, key=lambda b: (-rates[b], b)):
+        for b in sorted(rates, key=lambda b: (-rates[b], -late[b])):
             if self.bytes[b] <= room:
                 more.add(b)
                 room -= self.bytes[b]

@@ -102,7 +102,19 @@ def _plan_lines(target: CpuTarget) -> list[str]:
     many = "plan" if len(plans) == 1 else "plans"
     lines = [f"{len(plans)} {many}, each without recompilation:"] if plans else []
     counts = Counter(_plan_line(plan) for plan in plans)
-    return lines + [f"  {line}" for line in counts]
+    lines += [f"  {line}" for line in counts]
+    return lines + [f"  {line}" for plan in plans for line in _again_lines(plan)]
+
+
+def _again_lines(plan: Plan) -> list[str]:
+    """What runs again for a memory budget, by kernel."""
+    kernels = plan.schedule.kernels
+    counts = Counter(kernels[position].name for position in plan.schedule.again)
+    if not counts:
+        return []
+    what = ", ".join(f"{name} x {count}" for name, count in counts.items())
+    total = len(kernels) - sum(counts.values())
+    return [f"computed again: {sum(counts.values())} kernels beside {total}: {what}"]
 
 
 def _plan_line(plan: Plan) -> str:

@@ -92,10 +92,32 @@ def _check_buffers(schedule: Schedule) -> None:
     if not 0 <= schedule.commit <= len(schedule.kernels):
         _fail(f"schedule: commit at {schedule.commit} of {len(schedule.kernels)}")
     _check_positions(schedule)
+    _check_again(schedule)
     for number in schedule.finite:
         buffer = schedule.buffers[number]
         if buffer.elements != 1 or not is_float(buffer.dtype):
             _fail(f"schedule: finite buffer {number} is not a float scalar")
+
+
+def _check_again(schedule: Schedule) -> None:
+    """Kernels that run again write the arena only, and stand behind their first run."""
+    if list(schedule.again) != sorted(set(schedule.again)):
+        _fail(f"schedule: kernels that run again at {schedule.again}, out of order")
+    again = set(schedule.again)
+    first = {k.name for p, k in enumerate(schedule.kernels) if p not in again}
+    for position in schedule.again:
+        if not 0 <= position < len(schedule.kernels):
+            _fail(f"schedule: a kernel that runs again at {position}: none such")
+        kernel = schedule.kernels[position]
+        if kernel.name not in first:
+            _fail(f"schedule, position {position}: {kernel.name} runs again only")
+        for operand in kernel.operands:
+            kind = schedule.buffers[operand.buffer].kind
+            if operand.mode != "read" and kind not in ARENA_KINDS:
+                _fail(
+                    f"schedule, position {position}: {kernel.name} runs again, but "
+                    f"writes {kind} buffer {operand.buffer}"
+                )
 
 
 def _check_positions(schedule: Schedule) -> None:

@@ -10,15 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
+from staticgrad.budgets import budget_bytes
+from staticgrad.compiler.alias import in_place
 from staticgrad.compiler.backends.cpu import CpuTarget
 from staticgrad.compiler.backends.cuda import CudaTarget
 from staticgrad.compiler.backends.reference import needed
 from staticgrad.compiler.backends.reference_target import ReferenceTarget
+from staticgrad.compiler.budget import within
 from staticgrad.compiler.cuda.device import current
 from staticgrad.compiler.cuda.driver import open_device
 from staticgrad.compiler.executable import Executable, Target
 from staticgrad.compiler.kernels import Site
-from staticgrad.compiler.lower import lower
+from staticgrad.compiler.lower import arranged
 from staticgrad.compiler.pipeline import optimise
 from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.requirements import require, requiring
@@ -51,6 +54,7 @@ def compile(
     sizes: Mapping[str, int] | None = None,
     seed: int | None = None,
     finite: Sequence[Tensor] = (),
+    memory_budget: int | str | None = None,
     verify: bool = True,
     poison: bool = False,
 ) -> Executable:
@@ -62,9 +66,14 @@ def compile(
     in "train" each call advances the random stream. `sizes` plans memory for symbols'
     values ahead of the first call. `seed` restarts the random stream. `finite` are
     scalars that have to be finite, or else the call raises NonFiniteError before it has
-    updated anything. `verify` checks each stage, `poison` fills unused memory with NaN.
+    updated anything. `memory_budget` bounds the arena in bytes (a number, or text like
+    "64MB" or "1.5GiB") for all sizes that are called: what does not fit beside the rest
+    is computed again when it is needed, with the same bits; ``explain()`` tells what.
+    `verify` checks each stage, `poison` fills unused memory with NaN.
 
-    Raises GraphError for what cannot be compiled, such as a missing input.
+    Raises GraphError for what cannot be compiled, such as a missing input, and
+    MemoryBudgetError, when sizes are known, for a budget below the least that is
+    reached, which it names.
 
     >>> import numpy as np, staticgrad as sg
     >>> with sg.Graph():
@@ -86,7 +95,13 @@ def compile(
     graph = Graph.closed(used, (*tensors, *extra), pairs)
     _check_symbols(graph)
     checked = [_position(graph.outputs, t) for t in finite]
-    make = partial(_made, graph, mode, target, checked, verify, poison)
+    budget = budget_bytes("compile", memory_budget)
+    if budget is not None and target == "cuda":
+        raise GraphError(
+            f"compile requires target 'cpu' for a memory_budget, got 'cuda'; use "
+            f"sg.checkpoint around what is to be computed again{at(here())}"
+        )
+    make = partial(_made, graph, mode, target, checked, verify, poison, budget)
     return Executable(
         make(()), used, partial(unflatten, treedef), len(tensors), sizes,
         trace=partial(traced, graph, mode, checked),
@@ -96,15 +111,16 @@ def compile(
 
 def _made(
     graph: Graph, mode: Mode, target: str, checked: Sequence[int], verify: bool,
-    poison: bool, taps: Sequence[Tap],
+    poison: bool, budget: int | None, taps: Sequence[Tap],
 ) -> Target:  # fmt: skip
     """What computes `graph`, with `taps` if there are any."""
     whole = tapped(graph, taps) if taps else graph
     demanding = partial(require, requiring(needed(whole.roots, mode)))
     if target == "reference":
         return ReferenceTarget(whole, mode, checked, demanding)
-    native = _cuda if target == "cuda" else _native
-    return native(whole, mode, checked, verify, poison, demanding)
+    if target == "cuda":
+        return _cuda(whole, mode, checked, verify, demanding)
+    return _native(whole, mode, checked, verify, poison, demanding, budget)
 
 
 def _holds(tensors: Sequence[Tensor], tensor: Tensor) -> bool:
@@ -117,33 +133,44 @@ def _position(tensors: Sequence[Tensor], tensor: Tensor) -> int:
 
 def _native(
     graph: Graph, mode: Mode, checked: Sequence[int], verify: bool, poison: bool,
-    demanding: Callable[[Mapping[str, int]], None],
+    demanding: Callable[[Mapping[str, int]], None], budget: int | None,
 ) -> CpuTarget:  # fmt: skip
     schedule, sites = _scheduled(graph, mode, checked, verify)
     check = verify_plan if verify else _unverified
-    return CpuTarget(schedule, check, poison, sites, demanding)
+    fit = None if budget is None else partial(_fitted, schedule, budget, verify)
+    return CpuTarget(in_place(schedule), check, poison, sites, demanding, fit)
+
+
+def _fitted(
+    schedule: Schedule, budget: int, verify: bool, sizes: Mapping[str, int]
+) -> Schedule:
+    """`schedule` with an arena of at most `budget` bytes for `sizes`."""
+    found = within(schedule, sizes, budget)
+    if verify:
+        verify_schedule(found)
+    return found
 
 
 def _cuda(
-    graph: Graph, mode: Mode, checked: Sequence[int], verify: bool, poison: bool,
+    graph: Graph, mode: Mode, checked: Sequence[int], verify: bool,
     demanding: Callable[[Mapping[str, int]], None],
 ) -> CudaTarget:  # fmt: skip
     device = current(open_device)
     schedule, sites = _scheduled(graph, mode, checked, verify)
     check = verify_plan if verify else _unverified
-    return CudaTarget(schedule, check, device, sites, demanding)
+    return CudaTarget(in_place(schedule), check, device, sites, demanding)
 
 
 def _scheduled(
     graph: Graph, mode: Mode, checked: Sequence[int], verify: bool
 ) -> tuple[Schedule, list[Site]]:
-    """Kernels in order, and what the user calls the scalars that are `checked`."""
+    """Kernels in order, not in place, and what the user calls what is `checked`."""
     optimised = optimise(graph, mode)
     changing = [(leaf, new) for leaf, new in optimised.updates if new is not leaf]
     final = Graph.closed(optimised.inputs, optimised.outputs, changing)
-    schedule = lower(final, tuple(final.outputs[n] for n in checked))
+    schedule = arranged(final, tuple(final.outputs[n] for n in checked))
     if verify:
-        verify_schedule(schedule, final)
+        verify_schedule(in_place(schedule), final)
     named = [graph.outputs[n] for n in checked]
     return schedule, [Site(t.op.name, t.source, t.scope) for t in named]
 

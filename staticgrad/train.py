@@ -78,7 +78,8 @@ class Trainer:
     them; ``history["clipped"]`` tells the share of steps. `loss_scale` is an
     ``sg.amp.LossScale``, "dynamic" for a new one, or a number that stays: gradients are
     taken of the scaled loss, divided by the scale and checked before they are clipped,
-    and steps whose gradients overflow are skipped.
+    and steps whose gradients overflow are skipped. `memory_budget` bounds the memory of
+    a training step's temporaries, in bytes or as "64MB": see ``sg.compile``.
 
     >>> import numpy as np, staticgrad as sg
     >>> with sg.Graph():
@@ -106,6 +107,7 @@ class Trainer:
         check_finite: CheckFinite = "loss",
         on_nonfinite: OnNonfinite | None = None,
         seed: int | None = None,
+        memory_budget: int | str | None = None,
     ) -> None:
         given = parts(loss, optimizer, parameters)
         self.optimizers = tuple(part.optimizer for part in given)
@@ -121,6 +123,7 @@ class Trainer:
             compile_graph(
                 phase.told, inputs=goal.inputs, updates=phase.updates, mode="train",
                 target=target, finite=phase.finite, seed=seed,
+                memory_budget=memory_budget,
             )
             for phase in goal.phases
         )  # fmt: skip

@@ -11,6 +11,7 @@ import pytest
 import staticgrad as sg
 from benchmarks import __main__ as command
 from benchmarks import (
+    budget,
     chain,
     compiling,
     derivatives,
@@ -155,6 +156,13 @@ def test_memory_of_random_graphs_and_sets():
 def test_equal_layers_share_kernels():
     (_, few, _), (_, many, _) = memory.equal_layers(8)[-2:]
     assert many <= few + 1
+
+
+def test_a_chain_under_budgets():
+    rows = budget.measure(12, 8, 4096, 0.002)
+    assert rows[1]["arena"] <= rows[0]["arena"] // 2
+    assert rows[-1].keys() & {"refused", "time"}
+    assert "none" in budget.render(rows)
 
 
 def test_random_numbers():

@@ -70,13 +70,17 @@ class CpuTarget:
         poison: bool = False,
         checked: Sequence[Site] = (),
         require: Callable[[Mapping[str, int]], None] = accept,
+        fit: Callable[[Mapping[str, int]], Schedule] | None = None,
     ) -> None:
+        """`fit` gives another Schedule of the same results for given sizes."""
         self.machine = vm.load()
         self.code: Code = compile_schedule(schedule, checked)
         self.planned: deque[Plan] = deque(maxlen=MOST_SIZES)
         self._verify = verify
         self._require = require
         self._poison = poison
+        self._fit = fit
+        self._checked = checked
         self._pools: OrderedDict[tuple[tuple[str, int], ...], Pool] = OrderedDict()
         self._planning = fork_safe_lock()
         writes = any(
@@ -134,7 +138,10 @@ class CpuTarget:
 
     def _planned(self, sizes: Mapping[str, int]) -> Pool:
         self._require(sizes)
-        schedule = self.code.root
+        code = self.code
+        if self._fit is not None:
+            code = compile_schedule(self._fit(sizes), self._checked)
+        schedule = code.root
         plan = memory.plan(schedule, sizes)
         self._verify(plan)
         self.planned.append(plan)
@@ -142,7 +149,7 @@ class CpuTarget:
         results = tuple(
             (tuple(evaluate(dim, sizes) for dim in b.shape), b.dtype) for b in buffers
         )
-        return Pool(size(self.code, plan, self._poison), results)
+        return Pool(size(code, plan, self._poison), results)
 
 
 class Route:
