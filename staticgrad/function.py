@@ -95,18 +95,23 @@ def compile(
     graph = Graph.closed(used, (*tensors, *extra), pairs)
     _check_symbols(graph)
     checked = [_position(graph.outputs, t) for t in finite]
-    budget = budget_bytes("compile", memory_budget)
-    if budget is not None and target == "cuda":
-        raise GraphError(
-            f"compile requires target 'cpu' for a memory_budget, got 'cuda'; use "
-            f"sg.checkpoint around what is to be computed again{at(here())}"
-        )
+    budget = _budget(memory_budget, target)
     make = partial(_made, graph, mode, target, checked, verify, poison, budget)
     return Executable(
         make(()), used, partial(unflatten, treedef), len(tensors), sizes,
         trace=partial(traced, graph, mode, checked),
         tapping=Tapping(make, partial(is_shared, graph, mode), ring_of),
     )  # fmt: skip
+
+
+def _budget(given: int | str | None, target: str) -> int | None:
+    budget = budget_bytes("compile", given)
+    if budget is not None and target == "cuda":
+        raise GraphError(
+            "compile requires target 'cpu' for a memory_budget, got 'cuda'; use "
+            f"sg.checkpoint around what is to be computed again{at(here())}"
+        )
+    return budget
 
 
 def _made(
