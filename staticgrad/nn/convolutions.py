@@ -69,6 +69,9 @@ def conv2d(
     parts, and filters see the channels of their own part only; groups equal to the
     channels is a depthwise convolution.
 
+    3x3 kernels with many channels are computed by tiles of 2x2 (Winograd): a NaN or an
+    infinity may then reach the other elements of the tiles that it is in.
+
     Raises ShapeError where sizes do not fit, DTypeError for integers.
 
     >>> import staticgrad as sg
