@@ -183,6 +183,7 @@ def _weights_scheme(
 ) -> Weights | DepthwiseWeights:
     shape = m.shape
     image, given = (image_of(tensor) for tensor in m.node.inputs)
+    free = MOST_SUMS[processor.registers()]
     if depthwise:
         return DepthwiseWeights(
             bits=m.bits,
@@ -192,12 +193,14 @@ def _weights_scheme(
             channels=shape.groups,
             image=image,
             given=given,
+            width=even(shape.columns.count, free // 3),
+            height=min(shape.rows.taps, max(free // shape.columns.taps, 1)),
             by_filters=by_filters,
         )
-    most = max(MOST_SUMS[processor.registers()] // shape.columns.taps, 1)
+    most = max(free // shape.columns.taps, 1)
     width = even(shape.channels, most)
     sums = width * shape.columns.taps
-    few = 2 * sums <= MOST_SUMS[processor.registers()]
+    few = 2 * sums <= free
     return Weights(
         bits=m.bits,
         lanes=lanes,

@@ -120,7 +120,8 @@ class Depthwise:
 class DepthwiseWeights:
     """The gradient of kernels of which every channel has its own; axis 0 as Weights.
 
-    Blocks are those of channels.
+    Blocks are those of channels. `width` columns meet `height` rows of the window at a
+    time.
     """
 
     bits: int
@@ -130,6 +131,8 @@ class DepthwiseWeights:
     channels: int
     image: Image
     given: Image
+    width: int
+    height: int
     by_filters: bool
 
 

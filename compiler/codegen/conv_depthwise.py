@@ -15,7 +15,6 @@ from staticgrad.compiler.codegen.conv_rows import (
     runs,
     tiles_of,
 )
-from staticgrad.compiler.codegen.conv_weights import row_span, spans
 from staticgrad.compiler.codegen.emitter import Value
 from staticgrad.compiler.schemes import Depthwise, DepthwiseWeights
 
@@ -76,84 +75,69 @@ def depthwise_weights(
     begin, end, *sizes = numbers
     blocks = -(-s.channels // s.lanes)
     images: tuple[At, At] = (0, sizes[0]) if s.by_filters else (begin, end)
-    every = (begin, end) if s.by_filters else (0, blocks)
+    every: tuple[At, At] = (begin, end) if s.by_filters else (0, blocks)
     with c.loop(every[1], start=every[0]) as block:
         lane = c.times(block, s.lanes)
         mask = None
         if s.channels % s.lanes:
             mask = c.mask_of(c.minus(s.channels, lane))
-        with c.loop(s.rows.taps) as tap:
-            _row_of_taps(c, s, memory, images, lane, tap, mask)
+        for first in range(0, s.rows.taps, s.height):
+            taps = range(first, min(first + s.height, s.rows.taps))
+            _Sums(c, s, memory, taps, mask).emit(images, lane)
 
 
-def _row_of_taps(
-    c: Code, s: DepthwiseWeights, memory: list[Value], images: tuple[At, At],
-    lane: At, tap: At, mask: Value | None,
-) -> None:  # fmt: skip
-    """The sums of one row of the window over all images."""
-    totals = c.sums_of(range(s.columns.taps))
-    for total in totals.values():
-        c.b.store(c.zeros(), total)
-    with c.loop(images[1], start=images[0]) as image:
-        sums = c.sums_of((t, step) for t in range(s.columns.taps) for step in range(2))
+class _Sums:
+    """The sums of some rows of the window over all images."""
+
+    def __init__(
+        self, c: Code, s: DepthwiseWeights, memory: list[Value], taps: range,
+        mask: Value | None,
+    ) -> None:  # fmt: skip
+        self.c, self.s, self.mask, self.taps = c, s, mask, taps
+        self.image, self.given, self.result = memory
+        self.runs = runs(s.columns, False, s.width)
+        keys = [(tap, column) for tap in taps for column in range(s.columns.taps)]
+        self.totals, self.sums = c.sums_of(keys), c.sums_of(keys)
+
+    def emit(self, images: tuple[At, At], lane: At) -> None:
+        """Sums of one image are added to those of all."""
+        c, s = self.c, self.s
+        self._clear(self.totals)
+        with c.loop(images[1], start=images[0]) as image:
+            self._clear(self.sums)
+            read = c.plus(c.times(image, s.image.strides[0]), lane, s.image.start)
+            given = c.plus(c.times(image, s.given.strides[0]), lane, s.given.start)
+            with c.loop(s.rows.count) as row:
+                line = c.plus(given, c.times(row, s.given.strides[1]))
+                for run, column, base in tiles_of(c, self.runs):
+                    start = c.plus(read, c.times(base, s.image.strides[2]))
+                    place = c.plus(line, c.times(column, s.given.strides[2]))
+                    self._tile(run, start, place, c.number_of(row))
+            for key, total in self.totals.items():
+                both = c.b.fadd(c.b.load(total), c.b.load(self.sums[key]))
+                c.b.store(both, total)
+        for (tap, column), total in self.totals.items():
+            number = (tap * s.columns.taps + column) * s.channels
+            c.put(c.b.load(total), self.result, c.plus(lane, number), self.mask)
+
+    def _clear(self, sums: dict[tuple[int, int], Value]) -> None:
         for total in sums.values():
-            c.b.store(c.zeros(), total)
-        read = c.plus(c.times(image, s.image.strides[0]), lane, s.image.start)
-        given = c.plus(c.times(image, s.given.strides[0]), lane, s.given.start)
-        first, last = row_span(c, s.rows, tap)
-        with c.loop(last, start=first) as window:
-            row = c.plus(
-                c.times(window, s.rows.stride),
-                c.minus(c.times(tap, s.rows.dilation), s.rows.low),
-            )
-            line = c.plus(read, c.times(row, s.image.strides[1]))
-            other = c.plus(given, c.times(window, s.given.strides[1]))
-            _columns(c, s, memory, sums, (line, other), mask)
-        for column, total in totals.items():
-            both = c.b.fadd(c.b.load(sums[column, 0]), c.b.load(sums[column, 1]))
-            c.b.store(c.b.fadd(c.b.load(total), both), total)
-    for column, total in totals.items():
-        number = c.times(c.plus(c.times(tap, s.columns.taps), column), s.channels)
-        c.put(c.b.load(total), memory[2], c.plus(number, lane), mask)
+            self.c.b.store(self.c.zeros(), total)
 
-
-def _columns(
-    c: Code, s: DepthwiseWeights, memory: list[Value],
-    sums: dict[tuple[int, int], Value], places: tuple[At, At], mask: Value | None,
-) -> None:  # fmt: skip
-    """Margins one by one, pairs between them in a loop."""
-    found = spans(s.columns)
-    low = max(first for first, _ in found)
-    high = min(last for _, last in found)
-    count = max(high - low, 0) // 2 * 2
-    edges = [*range(low), *range(low + count, s.columns.count)]
-    if high <= low:
-        edges, count = list(range(s.columns.count)), 0
-    for number, column in enumerate(edges):
-        taps = [t for t, (first, last) in enumerate(found) if first <= column < last]
-        _one(c, s, memory, sums, places, (column, number % 2), taps, mask)
-    if count:
-        with c.loop(low + count, 2, start=low) as column:
-            for step in range(2):
-                place = (c.plus(column, step), step)
-                taps = list(range(s.columns.taps))
-                _one(c, s, memory, sums, places, place, taps, mask)
-
-
-def _one(
-    c: Code, s: DepthwiseWeights, memory: list[Value],
-    sums: dict[tuple[int, int], Value], places: tuple[At, At],
-    column: tuple[At, int], taps: list[int], mask: Value | None,
-) -> None:  # fmt: skip
-    if not taps:
-        return
-    image, given, _ = memory
-    where, step = column
-    g = c.vector(given, c.plus(places[1], c.times(where, s.given.strides[2])), mask)
-    for tap in taps:
-        meets = c.plus(
-            c.times(where, s.columns.stride),
-            tap * s.columns.dilation - s.columns.low,
-        )
-        x = c.vector(image, c.plus(places[0], c.times(meets, s.image.strides[2])), mask)
-        c.add_product(sums[tap, step], x, g)
+    def _tile(self, run: Run, start: At, place: At, row: Value) -> None:
+        """Some columns of the gradient meet what their windows have there."""
+        c, s = self.c, self.s
+        step = s.given.strides[2]
+        columns = sorted({column for _, column, _ in run.meetings})
+        g = {
+            k: c.vector(self.given, c.plus(place, k * step), self.mask) for k in columns
+        }
+        for tap in self.taps:
+            line, there = row_read(c, s.rows, False, row, tap)
+            with c.only_if(there):
+                first = c.plus(start, c.times(line, s.image.strides[1]))
+                for element, meetings in by_element(run.meetings):
+                    where = c.plus(first, element * s.image.strides[2])
+                    x = c.vector(self.image, where, self.mask)
+                    for _, column, other in meetings:
+                        c.add_product(self.sums[tap, other], x, g[column])
