@@ -7,6 +7,8 @@ before one that adds up the sums of chunks:
 * 3x3 with many channels: transformed tiles (winograd.py);
 * the result, and the gradient of the image, which is the same with windows and elements
   exchanged: lanes are the channels that are made (Rows);
+* the gradient of an image of few channels: lanes are a row of the window
+  (spreading.py);
 * the gradient of kernels: lanes are filters (Weights). Chunks are blocks of filters, or
   images where there are few blocks, and then every chunk has sums of its own.
 
@@ -40,6 +42,7 @@ from staticgrad.compiler.schemes import (
     Rows,
     Weights,
 )
+from staticgrad.compiler.spreading import is_spread, spread
 from staticgrad.compiler.winograd import winograd, winograd_weights
 from staticgrad.ir.node import Node, static_shape
 
@@ -59,7 +62,9 @@ def convolved(
         return winograd_weights(m) if by_tiles else weights(m)
     if m.shape.is_depthwise:
         return depthwise(m)
-    return winograd(m) if by_tiles else rows(m)
+    if by_tiles:
+        return winograd(m)
+    return spread(m) if m.part == "input" and is_spread(m.shape) else rows(m)
 
 
 def rows(m: Making) -> list[Kernel]:

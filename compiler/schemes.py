@@ -100,6 +100,29 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """Rows of the gradient of an image of few channels: x of (g, packed kernels).
+
+    Lanes are the elements of a row of the window with their channels, in `vectors`
+    registers. Axis 0 counts rows of all images. `width` pixels, `apart` columns from
+    each other, meet `height` rows of the window at a time. The scratch area holds rows
+    of the image with their margins.
+    """
+
+    bits: int
+    lanes: int
+    rows: Slide
+    columns: Slide
+    channels: int
+    filters: int
+    image: Image
+    vectors: int
+    width: int
+    apart: int
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
 class Depthwise:
     """Rows of a result where every channel has its own kernel: channels are lanes.
 
@@ -223,6 +246,7 @@ class WinogradWeights:
 
 Scheme: TypeAlias = (
     Rows
+    | Spread
     | Weights
     | Depthwise
     | DepthwiseWeights

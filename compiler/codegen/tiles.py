@@ -18,6 +18,7 @@ from staticgrad.compiler import schemes
 from staticgrad.compiler.codegen.code import Code
 from staticgrad.compiler.codegen.conv_depthwise import depthwise, depthwise_weights
 from staticgrad.compiler.codegen.conv_rows import rows
+from staticgrad.compiler.codegen.conv_spread import spread
 from staticgrad.compiler.codegen.conv_weights import weights
 from staticgrad.compiler.codegen.emitter import Value
 from staticgrad.compiler.codegen.transposing import transposing
@@ -28,6 +29,7 @@ Emit = Callable[[Code, Any, list[Value], list[Value]], None]
 
 EMITTERS: dict[type, Emit] = {
     schemes.Rows: rows,
+    schemes.Spread: spread,
     schemes.Weights: weights,
     schemes.Depthwise: depthwise,
     schemes.DepthwiseWeights: depthwise_weights,
