@@ -14,6 +14,7 @@ from benchmarks import (
     budget,
     chain,
     compiling,
+    conv,
     derivatives,
     draws,
     functions,
@@ -264,3 +265,23 @@ def test_derivatives():
         assert row["product"] > 0 < row["gradient"]
     for row in derivatives.matrices(0.002, 0.02):
         assert row["ours"] > 0
+
+
+def test_convolutions_alone(monkeypatch, capsys):
+    monkeypatch.setattr(conv, "installed", lambda: ["staticgrad"])
+    words = ["conv", "f", "pool1", "--threads", "1", "--rounds", "1"]
+    command.main([*words, "--seconds", "0.02"])
+    shown = capsys.readouterr().out
+    assert "f 32x3x32x32 32@3x3 s2" in shown
+    assert shown.count("pool1") == 2
+
+
+def test_convolutions_against_a_peer():
+    entry = {
+        "case": "c",
+        "pass": "forward",
+        "seconds": {"staticgrad": {"first": 2.0, "last": 1.0}, "jax": {"last": 3.0}},
+    }
+    assert conv.against(entry) == 3.0
+    assert "geometric mean 3.00" in conv.summary([entry], convolutions=True)
+    assert conv.summary([entry], convolutions=False) == ""
