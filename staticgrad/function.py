@@ -17,6 +17,7 @@ from staticgrad.compiler.backends.cuda import CudaTarget
 from staticgrad.compiler.backends.reference import needed
 from staticgrad.compiler.backends.reference_target import ReferenceTarget
 from staticgrad.compiler.budget import within
+from staticgrad.compiler.collector import without_collections
 from staticgrad.compiler.cuda.device import current
 from staticgrad.compiler.cuda.driver import open_device
 from staticgrad.compiler.executable import Executable, Target
@@ -114,6 +115,7 @@ def _budget(given: int | str | None, target: str) -> int | None:
     return budget
 
 
+@without_collections()
 def _made(
     graph: Graph, mode: Mode, target: str, checked: Sequence[int], verify: bool,
     poison: bool, budget: int | None, taps: Sequence[Tap],

@@ -18,6 +18,7 @@ from staticgrad.compiler.cache import default_cache
 from staticgrad.compiler.codegen.language import namespace
 from staticgrad.compiler.codegen.translate import translated, translated_function
 from staticgrad.compiler.codegen.typed import Unsupported
+from staticgrad.compiler.collector import collect_young
 
 _NOT_TRANSLATED = (
     Unsupported,
@@ -91,4 +92,5 @@ def ir_of(source: str | Callable[..., None], symbol: str) -> internals.Module:
 
 def _linked(source: str | Callable[..., None], key: str) -> internals.Linked:
     module = ir_of(source, symbol_of(key))
+    collect_young()  # what `module` is the text of
     return internals.load_object_code(internals.compile_module(module))

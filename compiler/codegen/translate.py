@@ -17,12 +17,10 @@ registers. Functions are inlined. A loop's test is at its end, as LLVM wants it.
 from __future__ import annotations
 
 import ast
-import gc
 import inspect
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeAlias
@@ -50,6 +48,7 @@ from staticgrad.compiler.codegen.typed import (
     together,
     unliteral,
 )
+from staticgrad.compiler.collector import without_collections
 from staticgrad.compiler.numba_internals import Module
 
 Static: TypeAlias = Any
@@ -116,29 +115,14 @@ def _module(tree: ast.FunctionDef, names: Mapping[str, Static], symbol: str) -> 
     translator = _Translator(entry, start)
     arguments = [Typed(INT, argument) for argument in function.args]
     try:
-        with _without_collections():
+        with without_collections():
             translator.call(tree, names, arguments)
             translator.b.ret_void()
             ir.IRBuilder(entry).branch(start)
-            return Module(symbol, str(module), translator.unrolls)
+            text = str(module)
     except (AttributeError, LookupError, TypeError, NotImplementedError) as error:
         raise Unsupported(f"{symbol}: {error!r}") from error
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Python's collector waits.
-
-    A module is many objects that all live until it is text. Looking for garbage among
-    them brings nothing, and lets all of Numba's objects be looked at (70 ms) sooner.
-    """
-    waits = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if waits:
-            gc.enable()
+    return Module(symbol, text, translator.unrolls)
 
 
 def _parsed(text: str) -> ast.FunctionDef:

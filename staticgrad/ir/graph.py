@@ -349,7 +349,7 @@ def rewritten(
     nodes: Sequence[Node],
     rule: Rule,
     replaced: Mapping[Tensor, Tensor] | None = None,
-    finish: Callable[[Tensor, Tensor], Tensor] = lambda old, now: now,
+    finish: Callable[[Tensor, Tensor], Tensor] | None = None,
     nested: bool = True,
 ) -> dict[Tensor, Tensor]:
     """What takes the place of outputs of `nodes`; those that stay are left out.
@@ -358,18 +358,21 @@ def rewritten(
     are not looked at. ``finish(old, now)`` has the last word on what takes the place of
     `old`. Without `nested`, nested graphs stay as they are.
     """
-    new: dict[Tensor, Tensor] = dict(replaced or {})
+    given = replaced or {}
+    new: dict[Tensor, Tensor] = dict(given)
     with deriving() as derive_from:
         for node in nodes:
-            if new and all(t in new for t in node.outputs):
+            if given and all(t in given for t in node.outputs):
                 continue
             kept = _renewed(node, new, rule if nested else None)
             derive_from(kept)
             outputs = rule(kept, kept.inputs)
             if outputs is None:
+                if kept is node and finish is None:
+                    continue
                 outputs = kept.outputs
             for old, now in zip(node.outputs, outputs, strict=True):
-                last = finish(old, now)
+                last = now if finish is None else finish(old, now)
                 if last is not old:
                     new.setdefault(old, last)
     return new
@@ -378,10 +381,11 @@ def rewritten(
 def _renewed(node: Node, new: Mapping[Tensor, Tensor], rule: Rule | None) -> Node:
     """`node` on rewritten inputs and graphs; itself where they are its own."""
     graphs = node.graphs
+    same = True
     if graphs and rule is not None:
         graphs = tuple(rewrite(inner, rule) for inner in graphs)
-    same = all(a is b for a, b in zip(graphs, node.graphs, strict=True))
-    if same and not any(t in new for t in node.inputs):
+        same = all(a is b for a, b in zip(graphs, node.graphs, strict=True))
+    if same and new.keys().isdisjoint(node.inputs):
         return node
     return rebuilt(node, tuple(new.get(t, t) for t in node.inputs), graphs)
 
