@@ -1,7 +1,7 @@
 """Everything about the cuda target that needs a GPU, in one command and six minutes.
 
 ``python benchmarks/gpu_check.py [--out FILE] [--budget SECONDS] [--emulate]`` compiles
-and runs every sample of every op and five training runs, launched and replayed, against
+and runs every sample of every op and six training runs, launched and replayed, against
 the reference target; times the goals of the README beside torch where it is installed;
 and writes one JSON after each part. Parts past the budget are left out and say so.
 ``--emulate`` runs the checks, not the timings, in the emulator of the tests.
@@ -208,7 +208,7 @@ def data_for(inputs, samples):
 
 
 def training_runs(report, device, samples=1000, epochs=5):
-    """Five models: losses and parameters as those of the reference target."""
+    """Six models: losses and parameters as those of the reference target."""
     results = {}
     for make in MODELS:
         runs = {}

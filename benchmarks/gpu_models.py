@@ -1,4 +1,4 @@
-"""Five small models that the checks of the cuda target train, with and without a GPU.
+"""Six small models that the checks of the cuda target train, with and without a GPU.
 
 Each function makes, in the Graph that is open, (loss, metrics, optimiser) of inputs
 ``x`` (batch, 6) and, but for the last, labels ``y`` (batch,) of three classes.
@@ -67,4 +67,17 @@ def regression():
     return sg.mean((path - sg.cumsum(x, axis=1)) ** 2), {}, sg.optim.SGD(0.02)
 
 
-MODELS = [classifier, layer_norm, embedding, attention, regression]
+def convolutional():
+    """A convolution with margins, a pool, and a mean over places."""
+    x = sg.input("x", ("batch", 6))
+    y = sg.input("y", ("batch",), dtype="int64")
+    rng = np.random.default_rng(0)
+    w = sg.parameter(rng.normal(size=(4, 1, 2, 2)).astype("float32"), name="w")
+    v = sg.parameter(rng.normal(size=(4, 3)).astype("float32"), name="v")
+    image = sg.reshape(x, (-1, 1, 2, 3))
+    made = sg.relu(sg.nn.conv2d(image, w, padding=1))
+    pooled = sg.mean(sg.nn.max_pool2d(made, 2, stride=1), axis=(2, 3))
+    return sg.nn.cross_entropy(pooled @ v, y), {}, sg.optim.Adam(1e-2)
+
+
+MODELS = [classifier, layer_norm, embedding, attention, convolutional, regression]

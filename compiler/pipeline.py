@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Literal
 
 from staticgrad.compiler.passes.cancel_moves import cancel_moves
@@ -61,8 +62,11 @@ def optimise(
     graph: Graph,
     mode: Literal["train", "eval"],
     observe: Observer | None = None,
+    instead: Mapping[Pass, Pass] = MappingProxyType({}),
 ) -> Graph:
     """`graph` for one mode, with less work and stable forms; the numbers stay.
+
+    `instead` names passes that a target wants in place of others.
 
     ``observe(name, graph)`` is called after each pass, with the name of its function.
     Raises CompilerBug where a pass breaks a rule of verify_graph or changes a type.
@@ -72,7 +76,7 @@ def optimise(
     passes: list[tuple[str, Pass]] = [
         ("merge_loops", merge_loops),
         ("resolve_mode", partial(resolve_mode, mode=mode)),
-        *((function.__name__, function) for function, _ in PASSES),
+        *((f.__name__, instead.get(f, f)) for f, _ in PASSES),
     ]
     for name, function in passes:
         after = function(graph)

@@ -23,7 +23,8 @@ from staticgrad.compiler.cuda.driver import open_device
 from staticgrad.compiler.executable import Executable, Target
 from staticgrad.compiler.kernels import Site
 from staticgrad.compiler.lower import arranged
-from staticgrad.compiler.pipeline import optimise
+from staticgrad.compiler.passes.taps import all_taps, taps
+from staticgrad.compiler.pipeline import Pass, optimise
 from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.requirements import require, requiring
 from staticgrad.compiler.schedule import Schedule
@@ -142,7 +143,7 @@ def _native(
     graph: Graph, mode: Mode, checked: Sequence[int], verify: bool, poison: bool,
     demanding: Callable[[Mapping[str, int]], None], budget: int | None,
 ) -> CpuTarget:  # fmt: skip
-    schedule, sites = _scheduled(graph, mode, checked, verify)
+    schedule, sites = _scheduled(graph, mode, checked, verify, {})
     check = verify_plan if verify else _unverified
     fit = None if budget is None else partial(_fitted, schedule, budget, verify)
     return CpuTarget(in_place(schedule), check, poison, sites, demanding, fit)
@@ -163,16 +164,17 @@ def _cuda(
     demanding: Callable[[Mapping[str, int]], None],
 ) -> CudaTarget:  # fmt: skip
     device = current(open_device)
-    schedule, sites = _scheduled(graph, mode, checked, verify)
+    schedule, sites = _scheduled(graph, mode, checked, verify, {taps: all_taps})
     check = verify_plan if verify else _unverified
     return CudaTarget(in_place(schedule), check, device, sites, demanding)
 
 
 def _scheduled(
-    graph: Graph, mode: Mode, checked: Sequence[int], verify: bool
-) -> tuple[Schedule, list[Site]]:
+    graph: Graph, mode: Mode, checked: Sequence[int], verify: bool,
+    instead: Mapping[Pass, Pass],
+) -> tuple[Schedule, list[Site]]:  # fmt: skip
     """Kernels in order, not in place, and what the user calls what is `checked`."""
-    optimised = optimise(graph, mode)
+    optimised = optimise(graph, mode, instead=instead)
     changing = [(leaf, new) for leaf, new in optimised.updates if new is not leaf]
     final = Graph.closed(optimised.inputs, optimised.outputs, changing)
     schedule = arranged(final, tuple(final.outputs[n] for n in checked))

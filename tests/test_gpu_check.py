@@ -19,7 +19,7 @@ def test_the_checks_pass_in_the_emulator(tmp_path, capsys):
     assert code == 0, found
     assert found["ops"]["ops"] == 5
     errors = found["training_runs"]["largest relative errors of losses"]
-    assert len(errors) == 5
+    assert len(errors) == 6
     assert found["surroundings"]["device"] == "emulator"
 
 

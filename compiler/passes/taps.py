@@ -39,19 +39,27 @@ KERNELS = {"result": 1, "input": 1, "weight": 2}
 
 def taps(graph: Graph) -> Graph:
     """See the module docstring."""
+    return _apart(graph, has_kernel)
 
+
+def all_taps(graph: Graph) -> Graph:
+    """As `taps`, for a target without kernels for convolutions."""
+    return _apart(graph, lambda _: False)
+
+
+def _apart(graph: Graph, kept: Callable[[Node], bool]) -> Graph:
     def rule(node: Node, _: Sequence[Tensor]) -> tuple[Tensor] | None:
-        make = _maker(node)
+        make = _maker(node, kept)
         return None if make is None else (make(node),)
 
     return rewrite(graph, rule)
 
 
-def _maker(node: Node) -> Callable[[Node], Tensor] | None:
+def _maker(node: Node, kept: Callable[[Node], bool]) -> Callable[[Node], Tensor] | None:
     code = node.op.code
     if isinstance(code, Pool):
         return POOLS[code.part]
-    if isinstance(code, Convolution) and not has_kernel(node):
+    if isinstance(code, Convolution) and not kept(node):
         return CONVOLUTIONS[code.part]
     return None
 
