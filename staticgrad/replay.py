@@ -56,7 +56,7 @@ class Cells:
     names: tuple[str, ...]
     marks: frozenset[str]
     steps: int
-    memory: Memory = field(init=False)
+    memory: Memory[str] = field(init=False)
 
     def __post_init__(self) -> None:
         told = len(self.names)

@@ -17,7 +17,7 @@ from staticgrad.compiler import memory
 from staticgrad.compiler.cuda.chunks import chunks_on_gpu
 from staticgrad.compiler.cuda.code import cuda_code
 from staticgrad.compiler.cuda.device import Device
-from staticgrad.compiler.cuda.frame import CudaFrame
+from staticgrad.compiler.cuda.frame import CudaFrame, Memory
 from staticgrad.compiler.cuda.launches import launches
 from staticgrad.compiler.kernels import Site
 from staticgrad.compiler.locks import fork_safe_lock
@@ -58,13 +58,14 @@ class CudaTarget:
             if source is not None:
                 device.load(source)
 
-    def _uploaded(self) -> dict[int, int]:
-        addresses: dict[int, int] = {}
-        for number, value in self.code.constants.items():
-            addresses[number] = self.device.allocate(max(value.nbytes, 1))
+    def _uploaded(self) -> Memory[int]:
+        """The constants, on the device as long as this target lives."""
+        values = self.code.constants
+        memory = Memory(self.device, {n: value.nbytes for n, value in values.items()})
+        for number, value in values.items():
             if value.size:
-                self.device.write(addresses[number], value)
-        return addresses
+                self.device.write(memory.addresses[number], value)
+        return memory
 
     def plan(self, sizes: Mapping[str, int]) -> Plan:
         """Where everything lies for `sizes`."""

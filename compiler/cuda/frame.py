@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -49,10 +49,13 @@ STATUS = -1
 STATUS_BYTES = 8 * STATUS_WORDS
 
 
-class Memory:
+Name = TypeVar("Name")
+
+
+class Memory(Generic[Name]):
     """Parts of one allocation, by name; freed with this object."""
 
-    def __init__(self, device: Device, sizes: Mapping[str, int]) -> None:
+    def __init__(self, device: Device, sizes: Mapping[Name, int]) -> None:
         offsets = np.cumsum([0, *map(_aligned, sizes.values())])
         base = device.allocate(int(offsets[-1]))
         weakref.finalize(self, device.free, base)
@@ -72,7 +75,7 @@ class CudaFrame:
         self,
         sized: Launches,
         device: Device,
-        constants: Mapping[int, int],
+        constants: Memory[int],
         status: int | None = None,
     ) -> None:
         self.sized = sized
@@ -80,7 +83,8 @@ class CudaFrame:
         self._position: dict[int, int] = {}
         self._moving: dict[int, tuple[int, list[tuple[int, int]]]] = {}
         self.device = device
-        self._places: dict[int, int] = dict(constants)
+        self._constants = constants  # freed with the last frame that reads them
+        self._places: dict[int, int] = dict(constants.addresses)
         self._values = dict(sized.plan.values)
         self.mirrors = self._mirrored()
         self._layout()
