@@ -3,6 +3,9 @@
 These tests need the packages of staticgrad[cuda]: run them with ``pytest -m cuda``.
 """
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from cuda_offline import Assembled, Offline
@@ -104,3 +107,18 @@ def test_real_code_through_the_fake_driver():
     assert set(loaded) == {b"\x7fELF"}
     assert gpu.errors == []
     assert history["loss"][1] < history["loss"][0] * 1.5
+
+
+@quietly
+def test_numpy_without_row_stack():
+    """NumPy 2.5 has dropped a name that numba-cuda 0.30 uses when it compiles."""
+    code = (
+        "import numpy as np\n"
+        "from staticgrad.compiler.cuda.compile import ptx_of\n"
+        "from staticgrad.compiler.cuda.launches import finite_source\n"
+        "np.__dict__.pop('row_stack', None)\n"
+        "text, entry = ptx_of(finite_source(['float32']), (8, 0), 'mine')\n"
+        "print('.entry mine' in text)\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert out.stdout.strip() == "True", out.stderr
