@@ -5,7 +5,8 @@ one. Along the last axis that is a single element, which LLVM keeps in a registe
 along another the innermost loop runs over those axes and vectorises. Without axes ahead
 of the scanned one, chunks are of an axis behind it instead.
 
-Weakness: along the last axis each step waits for the one before.
+Along the last axis each step waits for the one before; of running sums of floats
+codegen/running.py makes vectors.
 """
 
 from __future__ import annotations

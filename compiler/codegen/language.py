@@ -36,6 +36,7 @@ from staticgrad.compiler.codegen.pointers import (
     word,
 )
 from staticgrad.compiler.codegen.ranks import from_rank, rank_high, rank_low
+from staticgrad.compiler.codegen.running import running_sum
 from staticgrad.compiler.codegen.status import check_index
 from staticgrad.compiler.codegen.tiles import SCHEMES, emitted
 from staticgrad.ir.types import HALF, SUPPORTED, DType, computed
@@ -194,6 +195,7 @@ def namespace() -> dict[str, Any]:
         "rank_high": rank_high,
         "rank_low": rank_low,
         "from_rank": from_rank,
+        "running_sum": running_sum,
     }
     drawn = {name: _draw(draw) for name, draw in draws.DRAWS.items()}
     drawn |= {f"fill_{name}": _fill(name) for name in draws.DRAWS}

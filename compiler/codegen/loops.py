@@ -43,8 +43,10 @@ from staticgrad.compiler.codegen.pieces import (
     is_tied,
     repeats,
 )
+from staticgrad.compiler.codegen.running import Running, running_of
 from staticgrad.compiler.codegen.scalar import (
     Names,
+    access_text,
     compute_text,
     index_text,
     statement_text,
@@ -250,6 +252,10 @@ class _Kernel:
         first, last = "begin", "end"
         if loop.axis:
             first, last = "0", self.names.dim(self.kernel.axes[loop.axis])
+        running = running_of(loop, self.kernel.axes[loop.axis])
+        if running is not None:
+            self.running(running, last)
+            return
         pieces = self.pieces.get(id(loop))
         in_blocks = self._looks_ahead(loop.body) or drawn_in_blocks(loop)
         if pieces is None and in_blocks and not is_tied(loop):
@@ -263,6 +269,16 @@ class _Kernel:
             self.statements(loop.body, exact=True)
             if not loop.body:
                 self.writer.line("pass")
+
+    def running(self, found: Running, count: str) -> None:
+        """A loop that adds up, as one call; see running.py."""
+        state, source, target = (
+            access_text(place, self.names)
+            for place in (found.state, found.source, found.target)
+        )
+        arguments = f"{source}, {target}, {count}, {int(found.exclusive)}"
+        line = f"store({state}, running_sum({arguments}, load({state})))"
+        self.writer.line(line, comment=self.origin(found.step))
 
     def guarded(self, statement: Statement) -> bool:
         """True if the statement may call sin or cos far away."""
