@@ -9,6 +9,7 @@ they lie, one slice further in each step.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from staticgrad.compiler.kernels import Mode, Operand, Site
 from staticgrad.compiler.layouts import base_of
@@ -19,6 +20,7 @@ from staticgrad.compiler.schedule import (
     Port,
     Schedule,
 )
+from staticgrad.compiler.snapshots import HEADER
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Node, Tensor
@@ -61,7 +63,10 @@ def controlled(
     code = node.op.code
     if not isinstance(code, Control):
         raise CompilerBug(f"{node} has no bodies")
-    makers = {"branch": making.branch, "loop": making.loop, "repeat": making.repeat}
+    makers = {
+        "branch": making.branch, "loop": making.loop, "repeat": making.repeat,
+        "replay": making.replay,
+    }  # fmt: skip
     return makers[code.form]()
 
 
@@ -127,6 +132,49 @@ class _Making:
         self._add_body(_step(graph, 0, carries, ()), inputs, [])
         counter = self.writes[carries]
         return self._kernel("repeat", counter, self._starts(carries), going)
+
+    def replay(self) -> ControlKernel:
+        """The bodies are a step and the way back over one."""
+        attrs = self.node.attrs
+        count, back = attrs["carries"], attrs["cotangents"]
+        forward, backward = self.node.graphs
+        snapshots = attrs["snapshots"]
+        carries = self.node.inputs[1 : count + 1]
+        own = [self._new("temporary", t.shape, t.dtype) for t in carries]
+        room = [self._new("temporary", (snapshots, *t.shape), t.dtype) for t in carries]
+        counter = self._new("temporary", (), INT64)
+        state = self._new("temporary", (HEADER + snapshots,), INT64)
+        after = 1 + count + back
+        rest: list[Place] = [
+            (operand, product(leaf.shape) if n < attrs["sequences"] else 0)
+            for n, (operand, leaf) in enumerate(
+                zip(self.reads[after:], backward.inputs[after:], strict=True)
+            )
+        ]
+        at: list[Place] = [(counter, 0)]
+        held: list[Place] = [(operand, 0) for operand in own]
+        pulled: list[Place] = [(operand, 0) for operand in self.writes[:back]]
+        stacked = backward.outputs[back:]
+        outputs = [
+            (operand, product(t.shape))
+            for operand, t in zip(self.writes[back:], stacked, strict=True)
+        ]
+        self._add_body(_step(forward, 1, count, ()), [*at, *held, *rest], [])
+        self._add_body(
+            _step(backward, 1 + count, back, stacked),
+            [*at, *held, *pulled, *rest],
+            outputs,
+        )
+        firsts = self.reads[1 : count + 1]
+        starts = [*zip(firsts, own, strict=True)]
+        starts += zip(self.reads[count + 1 : after], self.writes[:back], strict=True)
+        return replace(
+            self._kernel("replay", counter, tuple(starts)),
+            state=state,
+            steps=self.reads[0],
+            kept=tuple(zip(own, room, strict=True)),
+            snapshots=snapshots,
+        )
 
     def _starts(self, carries: int) -> tuple[tuple[int, int], ...]:
         return tuple(zip(self.reads[:carries], self.writes[:carries], strict=True))

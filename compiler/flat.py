@@ -18,7 +18,17 @@ from staticgrad.compiler.schedule import Buffer, ControlKernel, Port, Schedule
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.size import Dim, evaluate
 
-MarkKind: TypeAlias = Literal["copy", "enter", "again", "unless", "limit", "jump"]
+MarkKind: TypeAlias = Literal[
+    "copy",
+    "enter",
+    "again",
+    "unless",
+    "limit",
+    "jump",
+    "clear",
+    "next",
+    "slot",
+]
 Path: TypeAlias = tuple[tuple[int, int], ...]
 """Kernel and body, from the outermost schedule inwards."""
 
@@ -33,6 +43,12 @@ class Mark:
     behind `target` unless `buffer` holds `value`. "limit": report `site` and go behind
     `target` if `buffer` is `value`. "jump": go behind `target`. `early` marks stand
     before the commit.
+
+    Of a replay: "clear" sets `buffer` to zero. "next" decides by the state in `buffer`,
+    for as many steps as `other` says, and sets the position `third`: a step forward
+    comes behind it, what else there is behind `targets` (back, store, restore, done).
+    "slot" copies `buffer` to the place in `other` that the state `third` names, or with
+    `reverse` from there.
     """
 
     kind: MarkKind
@@ -47,6 +63,8 @@ class Mark:
     endless: bool = False
     early: bool = True
     site: Site | None = None
+    third: int = -1
+    targets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +192,12 @@ class _Flattening:
     ) -> None:
         for source, target in kernel.starts:
             self._mark("copy", buffer=buffers[source], other=buffers[target])
-        parts = {"branch": self._branch, "loop": self._loop, "repeat": self._repeat}
+        parts = {
+            "branch": self._branch,
+            "loop": self._loop,
+            "repeat": self._repeat,
+            "replay": self._replay,
+        }
         if kernel.form not in parts:
             raise CompilerBug(f"control flow of the unknown form {kernel.form}")
         parts[kernel.form](kernel, buffers, path, position)
@@ -227,6 +250,30 @@ class _Flattening:
         again = self._mark("again", target=enter, **fields)
         for test in (enter, *tests):
             self._aim(test, again)
+
+    def _replay(
+        self, kernel: ControlKernel, buffers: Sequence[int], path: Path, position: int
+    ) -> None:
+        loop, state = self._new_loop(), buffers[kernel.state]
+        begin = self._mark("clear", buffer=state)
+        decide = self._mark(
+            "next", buffer=state, other=buffers[kernel.steps],
+            third=buffers[kernel.counter], loop=loop, value=kernel.snapshots,
+        )  # fmt: skip
+        self._body(kernel, buffers, (*path, (position, 0)), loop)
+        ends = [self._mark("jump")]
+        self._body(kernel, buffers, (*path, (position, 1)), loop)
+        ends.append(self._mark("jump"))
+        for reverse in (False, True):
+            for carry, room in kernel.kept:
+                self._mark(
+                    "slot", buffer=buffers[carry], other=buffers[room], third=state,
+                    reverse=reverse,
+                )  # fmt: skip
+            ends.append(self._mark("jump"))
+        for end in ends:
+            self._aim(end, begin)
+        self.marks[decide] = replace(self.marks[decide], targets=tuple(ends))
 
     def _new_loop(self) -> int:
         self.loops += 1

@@ -34,7 +34,7 @@ from staticgrad.ir.size import evaluate
 
 OPCODES = {
     "enter": vm.ENTER, "again": vm.AGAIN, "unless": vm.UNLESS, "limit": vm.LIMIT,
-    "jump": vm.JUMP,
+    "jump": vm.JUMP, "next": vm.NEXT, "slot": vm.KEEP,
 }  # fmt: skip
 TARGET_WORD, STATUS_WORD = vm.TARGET_WORD, vm.STATUS_WORD
 
@@ -328,13 +328,18 @@ class _Table:
         jumps = [
             (rows[n], 1 if mark.kind == "jump" else TARGET_WORD, rows[mark.target] + 1)
             for n, mark in enumerate(marks)
-            if mark.kind != "copy"
+            if mark.target >= 0
+        ]
+        jumps += [
+            (rows[n], word, rows[target] + 1)
+            for n, mark in enumerate(marks)
+            for word, target in zip(vm.NEXT_TARGETS, mark.targets, strict=False)
         ]
         self.jumps = np.array(jumps, np.int64).reshape(-1, 3)
         statuses = [
             (rows[n], STATUS_WORD)
             for n, mark in enumerate(marks)
-            if mark.kind in ("again", "limit")
+            if mark.kind in ("again", "limit", "next")
         ]
         self.statuses = np.array(statuses, np.int64).reshape(-1, 2)
         self.loop_rows = [
@@ -355,7 +360,18 @@ class _Table:
         if mark.kind == "copy":
             row = [vm.COPY, 0, 0, plan.bytes[mark.other]]
             return self._add(mark.place, row, (1, mark.other), (2, mark.buffer))
+        if mark.kind == "clear":
+            row = [vm.FILL, 0, 0, plan.bytes[mark.buffer]]
+            return self._add(mark.place, row, (1, mark.buffer))
         row = [OPCODES[mark.kind], 0]
+        if mark.kind == "slot":
+            row += [0, 0, plan.bytes[mark.buffer], int(mark.reverse)]
+            buffers = (mark.buffer, mark.other, mark.third)
+            return self._add(mark.place, row, *zip((1, 2, 3), buffers, strict=True))
+        if mark.kind == "next":
+            row += [mark.value, 0, 0, 0, 0, 0, 0, int(mark.early)]
+            buffers = (mark.buffer, mark.other, mark.third)
+            return self._add(mark.place, row, *zip((1, 12, 13), buffers, strict=True))
         if mark.kind in ("enter", "again"):
             length = evaluate(mark.length, values)
             steps = max(length, 0)

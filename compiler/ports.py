@@ -17,12 +17,14 @@ from staticgrad.compiler.schedule import (
     Port,
     Schedule,
 )
+from staticgrad.compiler.snapshots import HEADER
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.size import evaluate
 from staticgrad.ir.types import BOOL, INT64, DType
 
 OUTSIDE = ("input", "carry", "output")
-BODIES = {"loop": 1, "repeat": 2}
+BODIES = {"loop": 1, "repeat": 2, "replay": 2}
+MOVING = ("loop", "replay")
 
 Values = Mapping[str, int]
 
@@ -73,11 +75,31 @@ def _check_form(kernel: ControlKernel, buffers: Sequence[Buffer]) -> None:
         _fail(kernel, f"{len(kernel.bodies)} bodies for a {kernel.form}")
     mode = "read" if kernel.form == "branch" else "write"
     _check_scalar(kernel, buffers, kernel.counter, INT64, mode)
+    if kernel.form == "replay":
+        _check_replay(kernel, buffers)
     if kernel.form == "repeat":
         _check_scalar(kernel, buffers, kernel.going, BOOL, "write")
     operand = kernel.operands[kernel.arena]
     if buffers[operand.buffer].kind != "arena" or operand.mode != "write":
         _fail(kernel, f"operand {kernel.arena} is no arena")
+
+
+def _check_replay(kernel: ControlKernel, buffers: Sequence[Buffer]) -> None:
+    _check_scalar(kernel, buffers, kernel.steps, INT64, "read")
+    if kernel.snapshots < 1:
+        _fail(kernel, f"{kernel.snapshots} snapshots")
+    state = kernel.operands[kernel.state]
+    if buffers[state.buffer].elements != HEADER + kernel.snapshots:
+        _fail(kernel, "its state has no room for the positions of its snapshots")
+    for carry, room in kernel.kept:
+        one, other = (buffers[kernel.operands[n].buffer] for n in (carry, room))
+        if (
+            one.elements * kernel.snapshots != other.elements
+            or one.dtype != other.dtype
+        ):
+            _fail(
+                kernel, f"operand {room} has no room for {kernel.snapshots} snapshots"
+            )
 
 
 def _check_scalar(
@@ -121,12 +143,12 @@ def _check_port(
         _fail(kernel, f"a port of {inner.dtype} to operand {port.operand}")
     if inner.kind != "input" and operand.mode == "read":
         _fail(kernel, f"a body writes operand {port.operand}, its mode is read")
-    if port.step != 0 and (kernel.form != "loop" or inner.kind == "carry"):
+    if port.step != 0 and (kernel.form not in MOVING or inner.kind == "carry"):
         _fail(kernel, f"the port to operand {port.operand} moves")
     length = evaluate(kernel.length, values)
-    if kernel.form == "loop" and length <= 0:
+    if port.step != 0 and length <= 0:
         return
-    steps = length - 1 if kernel.form == "loop" else 0
+    steps = length - 1 if port.step != 0 else 0
     last = steps * evaluate(port.step, values)
     size = evaluate(inner.elements, values)
     room = evaluate(buffers[operand.buffer].elements, values)

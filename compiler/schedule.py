@@ -72,11 +72,13 @@ class ControlKernel:
     are operands; its temporaries lie in the operand `arena`. Before the first step the
     operands `starts` are copied, each pair from the first to the second. The operand
     `counter` (int64) is the index of a branch, the position of a loop, or the number of
-    steps of a repetition, whose condition writes the operand `going`.
+    steps of a repetition, whose condition writes the operand `going`. A replay has a
+    `state` (snapshots.py), `steps` says how many there are, and of each pair of `kept`
+    the first operand is copied to and from one of `snapshots` places in the second.
     """
 
     name: str
-    form: Literal["branch", "loop", "repeat"]
+    form: Literal["branch", "loop", "repeat", "replay"]
     operands: tuple[Operand, ...]
     bodies: tuple[Schedule, ...]
     ports: tuple[tuple[Port, ...], ...]
@@ -89,6 +91,10 @@ class ControlKernel:
     length: Dim = 0
     reverse: bool = False
     limit: int = -1
+    state: int = -1
+    steps: int = -1
+    kept: tuple[tuple[int, int], ...] = ()
+    snapshots: int = 0
 
 
 Step: TypeAlias = Kernel | ControlKernel

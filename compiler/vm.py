@@ -23,7 +23,7 @@ import llvmlite.binding as llvm
 import numpy as np
 from numba import cfunc, njit, prange, types
 
-from staticgrad.compiler import pointers, sampling, threads
+from staticgrad.compiler import pointers, sampling, snapshots, threads
 from staticgrad.compiler.cache import kernel_key
 from staticgrad.compiler.codegen.native import compiled_once
 from staticgrad.compiler.disk import cached_or_not, stamp_of
@@ -57,13 +57,16 @@ ROW_BYTES = 8 * WORDS
 
 (END, CALL, COMMIT, RUN, FILL, COPY, SHUFFLE, GATHER, RECORD, MEAN, ADD, SET, JUMP,
  JUMP_IF_LESS, POLL, LINK, ENTER, AGAIN, UNLESS, LIMIT,
- SPREAD) = range(21)  # fmt: skip
+ SPREAD, NEXT, KEEP) = range(23)  # fmt: skip
 
 FINISHED, STOPPED, MISFIT = 0, -1, -2
 NON_FINITE, LOOP_LIMIT = 2, 3
 
 TARGET_WORD, STATUS_WORD = 5, 8
 """Words of control flow: where to go on, and the address of the status."""
+
+NEXT_TARGETS = (5, 6, 7, 10)
+"""Words of NEXT: where to reverse a step, to store, to restore, and to go on."""
 
 STATUS_WORDS = 8
 (STATUS_LOCK, STATUS_CODE, STATUS_SITE, STATUS_POSITION, STATUS_VALUE,
@@ -268,6 +271,46 @@ def _limit(pc: int) -> int:
 
 
 @njit(nogil=True)
+def _next(pc: int, stop: int) -> int:
+    """What a replay does next; see snapshots.py."""
+    state, window = load_int64(pc, 1), load_int64(pc, 13)
+    count = load_int64(load_int64(pc, 12), 0)
+    before = load_int64(state, snapshots.WINDOW)
+    if load_int64(load_int64(pc, STATUS_WORD), STATUS_CODE) != FINISHED or (
+        load_int64(pc, 9) != 0 and atomic_load(stop) != 0
+    ):
+        _move(pc, -before)
+        return load_int64(pc, 10)
+    action = snapshots.decide(state, count, load_int64(pc, 2))
+    position = load_int64(state, snapshots.POSITION)
+    if action == snapshots.DONE:
+        position = 0
+    _move(pc, position - before)
+    store_int64(state, snapshots.WINDOW, position)
+    store_int64(window, 0, position)
+    if action == snapshots.FORWARD:
+        return pc + ROW_BYTES
+    if action == snapshots.BACK:
+        return load_int64(pc, 5)
+    if action == snapshots.STORE:
+        return load_int64(pc, 6)
+    return load_int64(pc, 7) if action == snapshots.RESTORE else load_int64(pc, 10)
+
+
+@njit(nogil=True)
+def _keep(pc: int) -> int:
+    """Copy a carry to or from the place of a snapshot."""
+    size = load_int64(pc, 4)
+    slot = load_int64(load_int64(pc, 3), snapshots.SLOT)
+    carry, place = load_int64(pc, 1), load_int64(pc, 2) + slot * size
+    if load_int64(pc, 5) != 0:
+        copy_bytes(carry, place, size)
+    else:
+        copy_bytes(place, carry, size)
+    return pc + ROW_BYTES
+
+
+@njit(nogil=True)
 def _flow(op: int, pc: int, stop: int) -> int:
     """The row after one of control flow."""
     if op == AGAIN:
@@ -278,6 +321,10 @@ def _flow(op: int, pc: int, stop: int) -> int:
         return _unless(pc)
     if op == SPREAD:
         return _spread(pc)
+    if op == NEXT:
+        return _next(pc, stop)
+    if op == KEEP:
+        return _keep(pc)
     return _limit(pc)
 
 
@@ -437,7 +484,10 @@ def load() -> Callable[[int, int], int]:
         with _compiling:
             if not _loaded:
                 threads.start()
-                files = (module.__file__ for module in (pointers, sampling, threads))
+                files = (
+                    module.__file__
+                    for module in (pointers, sampling, threads, snapshots)
+                )
                 stamp = stamp_of(__file__, *files)
                 _launches.append(cached_or_not(_build_launch, stamp))
                 threads.CELLS[threads.LAUNCH] = _launches[0].address

@@ -315,4 +315,5 @@ RULES: dict[str, Callable[[Node, Batched, Dim, Inner], Sequence[Tensor]]] = {
     "scan": _scan,
     "while_loop": _while,
     "switch": _switch,
+    "replay": lambda node, inputs, n, _: _by_rows(node, inputs, n),
 }

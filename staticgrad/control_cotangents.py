@@ -12,6 +12,7 @@ matrix products, the factors are stacked and multiplied in one product over all 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from staticgrad.control.records import SCAN, SWITCH
@@ -26,12 +27,16 @@ from staticgrad.inside import (
 )
 from staticgrad.ir.graph import Graph, apply_multi
 from staticgrad.ir.node import Node, Tensor
+from staticgrad.ir.size import Dim, product
 from staticgrad.ir.types import is_float
 from staticgrad.lifting import Lifted, lifted, product_factors
 from staticgrad.ops.leaves import frozen
 from staticgrad.ops.named import named
 from staticgrad.ops.views import broadcasted
+from staticgrad.replaying import Alone, replayed_scan, replayed_while
 from staticgrad.residuals import Residuals, residuals
+
+MOST_BYTES = 2**30  # of what is stacked for the way back, before steps are run again
 
 Rule = Callable[[Node, Totals, set[Tensor], Inside], Sequence[Tensor | None]]
 
@@ -108,10 +113,17 @@ def _branch(
 def _of_scan(
     node: Node, totals: Totals, active: set[Tensor], inside: Inside
 ) -> Sequence[Tensor | None]:
+    snapshots = node.attrs.get("checkpoints", 0)
+    if snapshots:
+        return replayed_scan(node, totals, active, inside, snapshots)
     pulling = _Pulling(node, totals, active)
     if not pulling.wanted or not pulling.seeds:
         return [None] * len(node.inputs)
-    return pulling.run(inside)
+    results = pulling.run(inside)
+    length = node.attrs["length"]
+    if isinstance(length, int) and pulling.stacked_bytes > MOST_BYTES:
+        return replayed_scan(node, totals, active, inside, math.isqrt(length))
+    return results
 
 
 class _Pulling:
@@ -141,6 +153,7 @@ class _Pulling:
         self.stacked = [
             n for n in range(len(step.stacked)) if totals[count + n] is not None
         ]
+        self.stacked_bytes = 0
         self.totals = totals
         inputs = (*step.slices, *step.captures)
         self.inputs = [t for t in inputs if t in moving and t in needed]
@@ -246,6 +259,7 @@ class _Backward:
             outer = _outside(node, own)
             self.stacks[own] = broadcasted(outer, (length, *outer.shape))
         tensors = [t for t in saved.stacked if t not in self.stacks]
+        self.pulling.stacked_bytes = _bytes(tensors, length)
         if not tensors:
             return
         graph = Graph.closed(
@@ -270,6 +284,12 @@ def depends(tensor: Tensor, on: Sequence[Tensor]) -> bool:
     return False
 
 
+def _bytes(tensors: Sequence[Tensor], length: Dim) -> int:
+    """What stacks of `tensors` take; 0 where sizes are not known."""
+    sizes = [product((length, *t.shape)) * t.dtype.itemsize for t in tensors]
+    return sum(size for size in sizes if isinstance(size, int))
+
+
 def _or_zeros(total: Tensor | None, like: Tensor) -> Tensor:
     return zeros(like) if total is None else total
 
@@ -281,4 +301,24 @@ def _outside(node: Node, own: Tensor) -> Tensor:
     return node.inputs[place]
 
 
-RULES: dict[str, Rule] = {"switch": _of_switch, "scan": _of_scan}
+def _of_replay(
+    node: Node, totals: Totals, active: set[Tensor], inside: Inside
+) -> Sequence[Tensor | None]:
+    alone = Alone(node)
+    known = [
+        (y, g) for y, g in zip(alone.outputs, totals, strict=True) if g is not None
+    ]
+    pairs = zip(alone.inputs, node.inputs, strict=True)
+    wrt = [own for own, x in pairs if x in active and is_float(x.dtype)]
+    found = inside.pull([y for y, _ in known], wrt, [g for _, g in known])
+    some = [own for own in wrt if own in found]
+    results = dict(zip(some, alone.outside([found[own] for own in some]), strict=True))
+    return [results.get(own) for own in alone.inputs]
+
+
+RULES: dict[str, Rule] = {
+    "switch": _of_switch,
+    "scan": _of_scan,
+    "while_loop": replayed_while,
+    "replay": _of_replay,
+}

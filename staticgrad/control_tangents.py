@@ -16,6 +16,7 @@ from staticgrad.inside import Inside, Names, Step, Totals, active_carries
 from staticgrad.ir.graph import Graph, apply_multi
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.types import is_float
+from staticgrad.replaying import Alone
 
 Rule = Callable[[Node, Totals, Inside], Sequence[Tensor | None]]
 
@@ -160,12 +161,25 @@ def _of_while(node: Node, tangents: Totals, inside: Inside) -> Sequence[Tensor |
         graphs=(asked, body),
         carries=count + len(changing),
         limit=node.attrs["limit"],
+        checkpoints=node.attrs["checkpoints"],
     )
     last = outputs[count : count + len(changing)]
     return _spread(len(node.outputs), carried, last)
 
 
+def _of_replay(node: Node, tangents: Totals, inside: Inside) -> Sequence[Tensor | None]:
+    alone = Alone(node)
+    places = _floats(alone.outputs)
+    known = [
+        (x, t) for x, t in zip(alone.inputs, tangents, strict=True) if t is not None
+    ]
+    ys = [alone.outputs[n] for n in places]
+    found = inside.push(ys, [x for x, _ in known], [t for _, t in known])
+    return _spread(len(alone.outputs), places, alone.outside(found))
+
+
 RULES: dict[str, Rule] = {
+    "replay": _of_replay,
     "switch": _of_switch,
     "scan": _of_scan,
     "while_loop": _of_while,

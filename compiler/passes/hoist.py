@@ -33,7 +33,7 @@ def hoist(graph: Graph) -> Graph:
 
 def _hoisted(node: Node, inputs: Sequence[Tensor]) -> Sequence[Tensor] | None:
     code = node.op.code
-    if not isinstance(code, Control) or code.form == "branch":
+    if not isinstance(code, Control) or code.form not in ("loop", "repeat"):
         return None
     first = 1 if code.form == "loop" else 0
     ahead = first + node.attrs["carries"] + node.attrs.get("sequences", 0)

@@ -64,7 +64,9 @@ def merge_loops(graph: Graph) -> Graph:
 def _groups(nodes: Sequence[Node]) -> Iterator[list[Node]]:
     found: dict[Hashable, list[Node]] = {}
     for node in nodes:
-        if isinstance(node.op.code, Control) and _share_inputs(node.graphs):
+        code = node.op.code
+        joins = isinstance(code, Control) and code.form != "replay"
+        if joins and _share_inputs(node.graphs):
             found.setdefault(_key(node), []).append(node)
     for members in found.values():
         joined = _compatible(members)

@@ -9,7 +9,11 @@ import numpy as np
 
 from staticgrad.control.bodies import close, matching, placeholder, traced
 from staticgrad.control.records import SCAN
-from staticgrad.control.repetition import counted_loop
+from staticgrad.control.repetition import (
+    CHECKPOINTS,
+    counted_loop,
+    require_checkpoints,
+)
 from staticgrad.control.settling import Settled, settle, settled
 from staticgrad.errors import GraphError, ShapeError
 from staticgrad.ir.graph import apply_multi
@@ -29,6 +33,7 @@ def scan(
     xs: Any = None,
     length: int | Size | None = None,
     reverse: bool = False,
+    checkpoints: int | None = None,
 ) -> tuple[Any, Any]:
     """``carry, y = f(carry, x)`` for each x along the first axis of `xs`.
 
@@ -39,6 +44,11 @@ def scan(
     Returns the last carry, and all y stacked along a new first axis, in the order of
     `xs`. `f` is called a few times, to build the graph; it may use tensors from
     outside, with gradients.
+
+    Reverse mode keeps what it needs of every step, or only so many carries as
+    `checkpoints` says, from which it runs steps again in the best order (Revolve). By
+    default it keeps everything below 1 GiB, and above that the square root of the
+    number of steps.
 
     Raises GraphError for another structure and for updates inside, ShapeError and
     DTypeError, naming the carry, where a type changes.
@@ -65,18 +75,24 @@ def scan(
             )
         return pair
 
-    return _loop("scan", step, init, along, xs_kinds, steps, reverse)
+    kept = _checkpoints("scan", checkpoints)
+    return _loop("scan", step, init, along, xs_kinds, steps, reverse, kept)
 
 
 def fori_loop(
-    lower: ArrayLike, upper: ArrayLike, body: Callable[[Tensor, Any], Any], init: Any
+    lower: ArrayLike,
+    upper: ArrayLike,
+    body: Callable[[Tensor, Any], Any],
+    init: Any,
+    checkpoints: int | None = None,
 ) -> Any:
     """``carry = body(i, carry)`` for i from `lower` to ``upper - 1``.
 
     `i` is an int64 scalar; ``xs[i]`` reads, with gradients, an element of a tensor. The
     bounds are integers, sizes (``x.shape[0]``) or integer scalar tensors; no step is
     done where `upper` is not above `lower`. The carry keeps its structure, shapes and
-    dtypes. Returns the last one.
+    dtypes. Returns the last one. `checkpoints` is that of `scan`; where a bound is a
+    tensor it is that of `while_loop`.
 
     Raises as `scan` does.
 
@@ -88,8 +104,10 @@ def fori_loop(
     [14.0, [2.0, 4.0, 6.0]]
     """
     first, last = _bound(lower), _bound(upper)
+    kept = _checkpoints("fori_loop", checkpoints)
     if isinstance(first, Tensor) or isinstance(last, Tensor):
-        return counted_loop(_as_index(first), _as_index(last), body, init)
+        some = kept or CHECKPOINTS
+        return counted_loop(_as_index(first), _as_index(last), body, init, some)
     steps = last - first
     if isinstance(steps, int):
         steps = max(steps, 0)
@@ -98,7 +116,15 @@ def fori_loop(
     def step(position: Tensor, carry: Any, _: Sequence[Tensor]) -> Any:
         return body(named("add", position, start), carry), None
 
-    return _loop("fori_loop", step, init, [], [], steps, False)[0]
+    return _loop("fori_loop", step, init, [], [], steps, False, kept)[0]
+
+
+def _checkpoints(name: str, checkpoints: int | None) -> int:
+    """0 stands for the default."""
+    if checkpoints is None:
+        return 0
+    require_checkpoints(name, checkpoints)
+    return int(checkpoints)
 
 
 def _bound(value: Any) -> Dim | Tensor:
@@ -158,6 +184,7 @@ def _loop(
     kinds: Sequence[TensorType],
     length: Dim,
     reverse: bool,
+    checkpoints: int,
 ) -> tuple[Any, Any]:
     leaves, treedef = flatten(init)
     start = [as_tensor(leaf) for leaf in leaves]
@@ -185,6 +212,7 @@ def _loop(
     outputs = apply_multi(
         SCAN, *first, *along, *closed.captures, graphs=closed.graphs,
         length=length, reverse=bool(reverse), carries=len(first), sequences=len(along),
+        checkpoints=checkpoints,
     )  # fmt: skip
     last, rest = outputs[: len(first)], outputs[len(first) :]
     return unflatten(treedef, last), unflatten(structure, rest)

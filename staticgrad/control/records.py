@@ -1,4 +1,6 @@
-"""The ops of control flow: "switch", "scan" and "while_loop".
+"""The ops of control flow: "switch", "scan", "while_loop", and "replay".
+
+The last one is what derivatives are made of that keep few states of a loop.
 
 Their bodies are nested Graphs whose captures are explicit inputs; what the inputs and
 outputs are is told by Control (ir/op.py). The rules here compare the bodies with the
@@ -133,7 +135,7 @@ def _scan_rule(
 ) -> Callable[..., tuple[Any, ...]]:
     def rule(
         *types: TensorType, length: Dim, reverse: bool, carries: int, sequences: int,
-        graphs: Sequence[Graph],
+        graphs: Sequence[Graph], checkpoints: int = 0,
     ) -> tuple[Any, ...]:  # fmt: skip
         return _split(_scan_types(types, length, carries, sequences, graphs))[part]
 
@@ -142,7 +144,7 @@ def _scan_rule(
 
 def _scan(
     *arrays: Array, length: int, reverse: bool, carries: int, sequences: int,
-    graphs: Sequence[Body],
+    graphs: Sequence[Body], checkpoints: int = 0,
 ) -> tuple[Array, ...]:  # fmt: skip
     (body,) = graphs
     state, rest = list(arrays[:carries]), arrays[carries:]
@@ -199,15 +201,16 @@ def _while_types(
 
 def _while_rule(part: int) -> Callable[..., tuple[Any, ...]]:
     def rule(
-        *types: TensorType, carries: int, limit: int, graphs: Sequence[Graph]
-    ) -> tuple[Any, ...]:
+        *types: TensorType, carries: int, limit: int, checkpoints: int,
+        graphs: Sequence[Graph],
+    ) -> tuple[Any, ...]:  # fmt: skip
         return _split(_while_types(types, carries, graphs))[part]
 
     return rule
 
 
 def _while(
-    *arrays: Array, carries: int, limit: int, graphs: Sequence[Body]
+    *arrays: Array, carries: int, limit: int, checkpoints: int, graphs: Sequence[Body]
 ) -> tuple[Array, ...]:
     condition, body = graphs
     state, captures = list(arrays[:carries]), arrays[carries:]
@@ -235,6 +238,87 @@ WHILE = define(
     vjp=_through_bodies,
     code=Control("repeat"),
     numpy=_while,
+    samples=_no_samples,
+    bad=_no_bad,
+    outputs=VARIABLE,
+)
+
+
+# ---- replay --------------------------------------------------------------------------
+
+
+def _replay_types(
+    types: Kinds, length: Dim, carries: int, cotangents: int, sequences: int,
+    graphs: Sequence[Graph],
+) -> list[TensorType]:  # fmt: skip
+    forward, backward = graphs
+    count, rest = types[0], types[1:]
+    position = TensorType((), INT64)
+    _require_same(count, position)
+    state, rest = rest[:carries], rest[carries:]
+    pulled, rest = rest[:cotangents], rest[cotangents:]
+    slices = [TensorType(t.shape[1:], t.dtype) for t in rest[:sequences]]
+    if any(t.shape[:1] != (length,) for t in rest[:sequences]):
+        raise ShapeError(f"sequences of length {length}")
+    more = (*slices, *rest[sequences:])
+    _require_inputs(forward, [position, *state, *more])
+    _require_inputs(backward, [position, *state, *pulled, *more])
+    found = [t.type for t in backward.outputs]
+    if len(forward.outputs) != carries or len(found) < cotangents:
+        raise ShapeError("bodies that give all carries")
+    new = (*forward.outputs, *backward.outputs[:cotangents])
+    for tensor, old in zip(new, (*state, *pulled), strict=True):
+        _require_same(tensor.type, old)
+    stacked = [TensorType((length, *t.shape), t.dtype) for t in found[cotangents:]]
+    return [*pulled, *stacked]
+
+
+def _replay_rule(part: int) -> Callable[..., tuple[Any, ...]]:
+    def rule(
+        *types: TensorType, length: Dim, carries: int, cotangents: int, sequences: int,
+        snapshots: int, graphs: Sequence[Graph],
+    ) -> tuple[Any, ...]:  # fmt: skip
+        found = _replay_types(types, length, carries, cotangents, sequences, graphs)
+        return _split(found)[part]
+
+    return rule
+
+
+def _replay(
+    count: Array, *arrays: Array, length: int, carries: int, cotangents: int,
+    sequences: int, snapshots: int, graphs: Sequence[Body],
+) -> tuple[Array, ...]:  # fmt: skip
+    """All states are kept here: what is compared with it keeps some."""
+    forward, backward = graphs
+    state, rest = list(arrays[:carries]), arrays[carries:]
+    pulled, rest = list(rest[:cotangents]), rest[cotangents:]
+    along, captures = rest[:sequences], rest[sequences:]
+
+    def slices(position: int) -> list[Array]:
+        return [x[position] for x in along]
+
+    states = [state]
+    for position in range(int(count) - 1):
+        given = (*states[-1], *slices(position), *captures)
+        states.append(forward(np.asarray(position), *given))
+    kinds = backward.results[cotangents:]
+    stacks = [np.zeros((max(length, 0), *shape), dtype) for shape, dtype in kinds]
+    for position in reversed(range(int(count))):
+        given = (*states[position], *pulled, *slices(position), *captures)
+        results = backward(np.asarray(position), *given)
+        pulled = results[:cotangents]
+        for stack, row in zip(stacks, results[cotangents:], strict=True):
+            stack[position] = row
+    return (*pulled, *stacks)
+
+
+REPLAY = define(
+    "replay",
+    shape=_replay_rule(0),
+    dtype=_replay_rule(1),
+    vjp=_through_bodies,
+    code=Control("replay"),
+    numpy=_replay,
     samples=_no_samples,
     bad=_no_bad,
     outputs=VARIABLE,

@@ -22,6 +22,16 @@ from staticgrad.ops.promote import as_tensor
 from staticgrad.trees import flatten, unflatten
 
 UNBOUNDED = -1
+CHECKPOINTS = 64  # carries; 40,000 steps then take three forward steps each
+
+
+def require_checkpoints(name: str, checkpoints: int) -> None:
+    """GraphError for fewer than one."""
+    if checkpoints < 1:
+        raise GraphError(
+            f"{name} requires checkpoints >= 1, got {checkpoints}; the first carry is "
+            f"one of them{at(here())}"
+        )
 
 
 def while_loop(
@@ -29,12 +39,16 @@ def while_loop(
     body: Callable[[Any], Any],
     init: Any,
     max_steps: int | None = None,
+    checkpoints: int = CHECKPOINTS,
 ) -> Any:
     """``carry = body(carry)`` as long as ``cond(carry)`` is true.
 
     `init` is the first carry, a tree of array_likes; it keeps its structure, shapes and
     dtypes. `cond` gives a bool scalar. Both may use tensors from outside, with
     gradients. Returns the last carry.
+
+    Reverse mode counts the steps and then goes back over them, with `checkpoints`
+    carries in memory at one time: the fewer, the more steps are run again.
 
     A call raises LoopLimitError, and changes nothing, if the condition is still true
     after `max_steps` steps; None is no limit. Building raises as `scan` does.
@@ -50,11 +64,16 @@ def while_loop(
             f"while_loop requires max_steps >= 0, got {max_steps}; None is no limit"
             f"{at(here())}"
         )
-    return _while("while_loop", cond, body, init, max_steps)
+    require_checkpoints("while_loop", checkpoints)
+    return _while("while_loop", cond, body, init, max_steps, checkpoints)
 
 
 def counted_loop(
-    lower: Tensor, upper: Tensor, body: Callable[[Tensor, Any], Any], init: Any
+    lower: Tensor,
+    upper: Tensor,
+    body: Callable[[Tensor, Any], Any],
+    init: Any,
+    checkpoints: int = CHECKPOINTS,
 ) -> Any:
     """``carry = body(i, carry)`` for i from `lower` up to `upper`, known when run."""
 
@@ -67,7 +86,7 @@ def counted_loop(
         return named("add", done, frozen(np.asarray(1))), new
 
     start = frozen(np.asarray(0))
-    return _while("fori_loop", going, step, (start, init), None)[1]
+    return _while("fori_loop", going, step, (start, init), None, checkpoints)[1]
 
 
 def _while(
@@ -76,6 +95,7 @@ def _while(
     body: Callable[[Any], Any],
     init: Any,
     max_steps: int | None,
+    checkpoints: int,
 ) -> Any:
     leaves, treedef = flatten(init)
     start = [as_tensor(leaf) for leaf in leaves]
@@ -97,7 +117,7 @@ def _while(
     limit = UNBOUNDED if max_steps is None else int(max_steps)
     outputs = apply_multi(
         WHILE, *first, *closed.captures, graphs=closed.graphs, carries=len(first),
-        limit=limit,
+        limit=limit, checkpoints=checkpoints,
     )  # fmt: skip
     return unflatten(treedef, outputs[: len(first)])
 

@@ -289,9 +289,18 @@ class Control:
     "repeat": while the first graph is true of the carries and captures, the second
     gives the new carries, at most ``attrs["limit"]`` times (-1: unbounded). The node's
     outputs are the last carries and the number of times (int64).
+
+    "replay": the steps of a loop are reversed, the last one first. Input 0 (int64) says
+    how many there are; then come ``attrs["carries"]`` first carries of the loop,
+    ``attrs["cotangents"]`` carries of the way back, ``attrs["sequences"]`` sequences of
+    ``attrs["length"]`` (0 where there are none) and captures. The first graph gives the
+    loop's next carries from the position, its carries, slices and captures; the second
+    the next carries of the way back, and what is stacked, from the position, both
+    kinds of carries, slices and captures. Outputs are the last carries of the way back
+    and the stacks. ``attrs["snapshots"]`` states of the loop are kept at one time.
     """
 
-    form: Literal["branch", "loop", "repeat"] = "branch"
+    form: Literal["branch", "loop", "repeat", "replay"] = "branch"
 
 
 Code: TypeAlias = (
