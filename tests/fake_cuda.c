@@ -17,7 +17,7 @@ enum { MOST = 4096, WORDS = 192 };
 static char STREAM, CONTEXT, MODULE, HANDLE;
 static callback run_kernel;
 static int version = 13000, devices = 1, functions, allocations;
-static int streams_set, workspaces_set, captures, replays;
+static int streams_set, workspaces_set, captures, replays, graphs;
 static uint64_t memory_left = (uint64_t)8 << 30;
 static struct { char name[80]; int words; } function_table[MOST];
 static struct { char *start; size_t size; } allocation_table[MOST];
@@ -32,6 +32,7 @@ void fake_devices(int n) { devices = n; }
 void fake_memory(uint64_t bytes) { memory_left = bytes; }
 int fake_captures(void) { return captures; }
 int fake_replays(void) { return replays; }
+int fake_graphs(void) { return graphs; }
 int fake_live(void) {
     int live = 0;
     for (int i = 0; i < allocations; i++) live += allocation_table[i].start != 0;
@@ -206,11 +207,11 @@ int cuStreamEndCapture(void *stream, void **g) {
     *g = recording; recording = 0; return 0;
 }
 int cuGraphInstantiateWithFlags(void **ready, void *g, unsigned long long flags) {
-    *ready = g; return 0;
+    *ready = g; graphs++; return 0;
 }
 int cuGraphDestroy(void *g) { return 0; } /* the ready graph is the same */
 int cuGraphUpload(void *ready, void *stream) { return 0; }
-int cuGraphExecDestroy(void *ready) { free(((graph *)ready)->nodes); free(ready); return 0; }
+int cuGraphExecDestroy(void *ready) { graphs--; free(((graph *)ready)->nodes); free(ready); return 0; }
 int cuGraphLaunch(void *ready, void *stream) {
     graph *g = ready;
     if (recording) return NOT_PERMITTED;

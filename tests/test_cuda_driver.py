@@ -1,6 +1,7 @@
 """The driver over its fake: errors, captures, memory, and what is never imported."""
 
 import ctypes
+import gc
 import subprocess
 import sys
 
@@ -80,6 +81,22 @@ def test_memory_given_back_inside_of_a_capture_is_freed_later():
     driver.end_capture()
     driver.allocate(64)
     assert gpu.library.fake_live() == live + 1
+
+
+def test_graphs_go_with_what_captured_them():
+    gpu = FakeGpu()
+    driver = gpu.driver()
+    graphs, live = gpu.library.fake_graphs(), gpu.library.fake_live()
+    f = on(driver)
+    for _ in range(3):
+        f(np.ones((2, 3), "float32"))
+    assert gpu.library.fake_graphs() == graphs + 1
+    del f
+    gc.collect()
+    driver.free(driver.allocate(8))
+    driver.allocate(8)
+    assert gpu.library.fake_graphs() == graphs
+    assert gpu.library.fake_live() <= live + 2  # the workspace of cuBLAS, and this one
 
 
 def test_no_driver_no_gpu_and_an_old_driver():

@@ -262,21 +262,27 @@ class Statements:
         self.define(check.result, f"({index} if {fits} else int64(0))", INT64)
 
     def _report(self, site: str, position: str, value: str, extent: str) -> None:
-        """Under the lock; kept only if it is the first or of a lower place."""
+        """Under the lock; kept only if it is the first or of a lower place.
+
+        The lock is given back inside of the loop that waits for it: lanes that have to
+        meet behind the loop then never wait for one that holds it.
+        """
         line = self.line
-        line("while cuda.atomic.cas(status, 0, 0, 1) != 0:")
-        line("    pass")
-        line("cuda.threadfence()")
+        line("going = True")
+        line("while going:")
+        line("    if cuda.atomic.cas(status, 0, 0, 1) == 0:")
+        line("        cuda.threadfence()")
         for name, word in (("code", CODE), ("old", SITE), ("place", POSITION)):
-            line(f"{name} = cuda.atomic.add(status, {word}, 0)")
+            line(f"        {name} = cuda.atomic.add(status, {word}, 0)")
         nearer = f"({site} == old) & ({position} < place)"
-        line(f"if (code == 0) | ({site} < old) | ({nearer}):")
+        line(f"        if (code == 0) | ({site} < old) | ({nearer}):")
         words = {SITE: site, POSITION: position, VALUE: value, EXTENT: extent}
         for word, text in words.items():
-            line(f"    cuda.atomic.exch(status, {word}, {text})")
-        line(f"    cuda.atomic.exch(status, {CODE}, {INDEX_OUT_OF_RANGE})")
-        line("cuda.threadfence()")
-        line("cuda.atomic.exch(status, 0, 0)")
+            line(f"            cuda.atomic.exch(status, {word}, {text})")
+        line(f"            cuda.atomic.exch(status, {CODE}, {INDEX_OUT_OF_RANGE})")
+        line("        cuda.threadfence()")
+        line("        cuda.atomic.exch(status, 0, 0)")
+        line("        going = False")
 
 
 def _rounded(value: float | int | bool, dtype: DType) -> float | int | bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -45,6 +46,15 @@ _TEXTS = {
 }
 
 
+class ReadyGraph:
+    """A graph that can be replayed."""
+
+    __slots__ = ("__weakref__", "handle")
+
+    def __init__(self, handle: ctypes.c_void_p) -> None:
+        self.handle = handle
+
+
 class Driver:
     """The first visible GPU."""
 
@@ -61,6 +71,7 @@ class Driver:
         self._functions: dict[tuple[str, tuple[str, ...]], ctypes.c_void_p] = {}
         self._modules: list[ctypes.c_void_p] = []
         self._freed: list[int] = []
+        self._dropped: list[ctypes.c_void_p] = []
         self._capturing = False
         self._call("cuInit", 0)
         self._check_version()
@@ -145,6 +156,8 @@ class Driver:
     def _free_now(self) -> None:
         while self._freed and not self._capturing:
             self._call("cuMemFree_v2", ctypes.c_uint64(self._freed.pop()))
+        while self._dropped and not self._capturing:
+            self._call("cuGraphExecDestroy", self._dropped.pop())
 
     def write(self, address: int, array: Array) -> None:
         """Copy a contiguous host array to the device."""
@@ -230,7 +243,7 @@ class Driver:
         self._call("cuStreamBeginCapture_v2", self.stream, _THREAD_LOCAL)
         self._capturing = True
 
-    def end_capture(self) -> ctypes.c_void_p:
+    def end_capture(self) -> ReadyGraph:
         """The graph of what was recorded, ready to be replayed."""
         self._capturing = False
         graph, ready = ctypes.c_void_p(), ctypes.c_void_p()
@@ -238,12 +251,14 @@ class Driver:
         self._call("cuGraphInstantiateWithFlags", ctypes.byref(ready), graph, _size(0))
         self._call("cuGraphDestroy", graph)
         self._call("cuGraphUpload", ready, self.stream)
-        return ready
+        graph_ready = ReadyGraph(ready)
+        weakref.finalize(graph_ready, self._dropped.append, ready)
+        return graph_ready
 
-    def replay(self, graph: ctypes.c_void_p) -> None:
+    def replay(self, graph: ReadyGraph) -> None:
         """Do what was recorded."""
         self._enter()
-        self._call("cuGraphLaunch", graph, self.stream)
+        self._call("cuGraphLaunch", graph.handle, self.stream)
 
     def synchronise(self) -> None:
         """Wait for all work; DeviceError if some of it has failed."""

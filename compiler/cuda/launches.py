@@ -30,6 +30,7 @@ from staticgrad.ir.source import Source
 from staticgrad.ir.types import DType
 
 LANES = 32
+MOST_BESIDE = 65535  # blocks along the second axis of a grid
 MOST_ELEMENTS = 2**32 - 1
 """Indices are uint32."""
 
@@ -313,7 +314,8 @@ class _Shape:
         if source.chunked:
             count = max(chunks[0], 1)
             workers = count * (warps if worker == "block" else 1)
-            self.grid = (count, max(blocks, 1) if worker == "column" else 1)
+            beside = min(max(blocks, 1), MOST_BESIDE) if worker == "column" else 1
+            self.grid = (count, beside)
             if worker == "row":
                 self.grid = (-(-count // warps), 1)
                 workers = self.grid[0] * warps
