@@ -19,6 +19,7 @@ from benchmarks import (
     launches,
     machine,
     memory,
+    own,
     results,
     steps,
 )
@@ -39,6 +40,7 @@ COMMANDS = {
     "contrast": contrast.main,
     "random": draws.main,
     "budget": budget.main,
+    "own": own.main,
 }
 
 

@@ -8,6 +8,7 @@ ctypes. What the function raises is kept until the run has ended, under the run'
 from __future__ import annotations
 
 import ctypes
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -74,7 +75,7 @@ class Thunk:
 def _looking_at(
     address: int, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> np.ndarray[Any, Any]:
-    count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    count = math.prod(shape) * dtype.itemsize
     if not count:
         return np.empty(shape, dtype)
     raw = memoryview((ctypes.c_uint8 * count).from_address(address)).cast("B")

@@ -22,6 +22,7 @@ from benchmarks import (
     launches,
     machine,
     memory,
+    own,
     results,
     steps,
     tables,
@@ -245,6 +246,15 @@ def test_it_runs_as_a_module():
         capture_output=True, text=True, cwd=root, check=True,
     )  # fmt: skip
     assert "--against" in done.stdout
+
+
+def test_operations_of_ones_own():
+    rows = own.measure(0.002, 0.001, 1, peers=False)
+    assert [row["case"] for row in rows[:4]] == [
+        "function of numbers", "its gradient", "function of arrays", "pure_callback"
+    ]  # fmt: skip
+    assert all(row["ours"] > 0 for row in rows)
+    assert len(own.render(rows).splitlines()) == len(rows) + 2
 
 
 def test_indexing():
