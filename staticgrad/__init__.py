@@ -12,6 +12,8 @@ compiled to native code, and run without Python in the loop.
 array([2., 4.], dtype=float32)
 """
 
+from typing import TYPE_CHECKING
+
 from staticgrad import amp, errors, metrics, nn, ops, optim, testing
 from staticgrad.calls import pure_callback
 from staticgrad.compiler.taps import Tap, taps
@@ -47,11 +49,19 @@ from staticgrad.ir.node import Constant, Input, Parameter, State, Tensor
 from staticgrad.ir.size import Size
 from staticgrad.jacobians import hessian, hvp, jacobian
 from staticgrad.ops import *  # noqa: F403
+from staticgrad.ops import protocol as _protocol
 from staticgrad.pictures import render
 from staticgrad.train import Trainer
 from staticgrad.vectorize import vmap
 
 __version__ = "0.1.0"
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str):
+        """An AttributeError; of NumPy's names without a function, with advice."""
+        raise AttributeError(_protocol.missing(name))
+
 
 __all__ = [
     "CompilerBug", "Constant", "DTypeError", "DeviceError", "FactorisationError",

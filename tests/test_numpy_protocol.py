@@ -240,6 +240,15 @@ def test_what_is_not_supported_says_so(call, match):
     assert "  at test_numpy_protocol.py:" in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["sort", "median", "percentile", "nonzero"])
+def test_names_of_numpys_that_are_missing_lead_to_others(name):
+    advice = re.escape(protocol.OTHER_NAMES[name])
+    text = rf"no attribute '{name}'; use sg\.{advice}  at test_numpy_protocol.py"
+    with pytest.raises(AttributeError, match=text):
+        getattr(sg, name)
+    assert not hasattr(sg, "nothing_of_this_name")
+
+
 def test_every_suggestion_exists():
     for name in protocol.OTHER_NAMES.values():
         assert hasattr(sg, re.match(r"\w+", name).group()), name

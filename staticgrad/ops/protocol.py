@@ -186,6 +186,13 @@ def _no_options(name: str, options: Mapping[str, Any]) -> None:
     )
 
 
+def missing(name: str) -> str:
+    """What an AttributeError says of a name that staticgrad does not have."""
+    text = f"module 'staticgrad' has no attribute {name!r}"
+    advice = OTHER_NAMES.get(name)
+    return text if advice is None else f"{text}; use sg.{advice}{at(here())}"
+
+
 def _unsupported(name: str, instead: str | None) -> TypeError:
     advice = "staticgrad has no equivalent" if instead is None else f"use sg.{instead}"
     return TypeError(
