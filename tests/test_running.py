@@ -39,6 +39,19 @@ def test_it_is_one_call():
         assert "running_sum(" not in other.source()
 
 
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_from_the_last_element_on(exclusive):
+    """The derivative of a running sum is one from the other end."""
+    x = sg.input("x", ("rows", "n"))
+    y = apply(CUMSUM, x[:, ::-1], axis=1, exclusive=exclusive)
+    f = sg.compile(y, inputs=[x])
+    assert "running_sum(" in f.source()
+    for n in LENGTHS:
+        value = np.random.default_rng(n).integers(-9, 9, (3, n)).astype("f4")
+        want = CUMSUM.numpy(value[:, ::-1], axis=1, exclusive=exclusive)
+        assert np.array_equal(f(value), want)
+
+
 def test_whole_numbers_are_exact():
     x = np.arange(-300, 700, dtype="f4")[None]
     assert np.array_equal(compiled("float32")(x), np.cumsum(x, 1))

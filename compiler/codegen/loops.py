@@ -276,7 +276,8 @@ class _Kernel:
             access_text(place, self.names)
             for place in (found.state, found.source, found.target)
         )
-        arguments = f"{source}, {target}, {count}, {int(found.exclusive)}"
+        form = f"{int(found.exclusive)}, {int(found.turned)}"
+        arguments = f"{source}, {target}, {count}, {form}"
         line = f"store({state}, running_sum({arguments}, load({state})))"
         self.writer.line(line, comment=self.origin(found.step))
 

@@ -35,13 +35,15 @@ FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 class Running:
     """A loop that adds up: where it begins to read and write, and its state.
 
-    `exclusive` says that the sum is written before the element is added to it.
+    `exclusive` says that the sum is written before the element is added to it,
+    `turned` that elements are read from the last one to the first: a derivative.
     """
 
     state: Access
     source: Access
     target: Access
     exclusive: bool
+    turned: bool
     step: Compute
 
 
@@ -66,13 +68,15 @@ def running_of(loop: Loop, extent: Dim) -> Running | None:
     fixed = all(place.dynamic is None for place in places)
     if not sums or not fixed or kept != state or state.operand >= 0:
         return None
-    if [place.strides[loop.axis] for place in places] != [0, 1, 1]:
+    steps = [place.strides[loop.axis] for place in places]
+    if steps not in ([0, 1, 1], [0, -1, 1]):
         return None
     return Running(
         state,
         _at_start(source, loop.axis),
         _at_start(target, loop.axis),
         shown == old,
+        steps[1] == -1,
         step,
     )
 
@@ -91,16 +95,17 @@ def running_sum(
     start: Any,
     count: Any,
     exclusive: Any,
+    turned: Any,
     carry: Any,
 ) -> Any:
-    """``running_sum(p, i, q, j, n, exclusive, carry)``: the sum behind all of them.
+    """``running_sum(p, i, q, j, n, exclusive, turned, carry)``: the sum of all.
 
     ``q[j + k]`` becomes `carry` and the sum of ``p[i], ..., p[i + k]``, without the
-    last one if `exclusive` is 1.
+    last one if `exclusive` is 1; if `turned` is 1, of ``p[i], ..., p[i - k]``.
     """
     if not isinstance(source, Pointer) or not isinstance(target, Pointer):
         return None
-    before = bool(exclusive.literal_value)
+    form = bool(exclusive.literal_value), bool(turned.literal_value)
     bits = source.dtype.bitwidth
 
     def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
@@ -110,23 +115,34 @@ def running_sum(
             c.pointer(c.at(address, index))
             for address, index in ((args[0], args[1]), (args[2], args[3]))
         ]
-        return _emit(c, places[0], places[1], args[4], before, args[6])
+        return _emit(c, places[0], places[1], args[4], form, args[7])
 
     signature = source.dtype(
-        source, types.int64, target, types.int64, types.int64, exclusive, source.dtype
-    )
+        source, types.int64, target, types.int64, types.int64, exclusive, turned,
+        source.dtype,
+    )  # fmt: skip
     return signature, generate
 
 
 def _emit(
-    c: Code, source: Value, target: Value, count: Value, exclusive: bool, carry: Value
+    c: Code,
+    source: Value,
+    target: Value,
+    count: Value,
+    form: tuple[bool, bool],
+    carry: Value,
 ) -> Value:
+    exclusive, turned = form
     state = c.variable(c.splat(carry))
     rest = c.b.and_(count, c.number_of(c.count - 1))
     whole = c.b.sub(count, rest)
 
     def block(index: At, mask: Value | None) -> None:
-        parts = _within(c, c.vector(source, index, mask))
+        if turned:
+            x = _turned(c, source, index, mask)
+        else:
+            x = c.vector(source, index, mask)
+        parts = _within(c, x)
         before = c.b.load(state)
         shown = c.b.fadd(parts, before)
         last = c.shuffle(parts, parts, [c.count - 1] * c.count)
@@ -141,6 +157,16 @@ def _emit(
     with c.only_if(c.b.icmp_signed(">", rest, c.number_of(0))):
         block(whole, c.mask_of(rest))
     return c.b.extract_element(c.b.load(state), ir.Constant(ir.IntType(32), 0))
+
+
+def _turned(c: Code, source: Value, index: At, mask: Value | None) -> Value:
+    """The elements before a place, the nearest in the first lane."""
+    order = list(reversed(range(c.count)))
+    if mask is not None:
+        mask = c.shuffle(mask, mask, order)
+    start = c.minus(1 - c.count, index)
+    x = c.vector(source, start, mask)
+    return c.shuffle(x, x, order)
 
 
 def _within(c: Code, x: Value) -> Value:
