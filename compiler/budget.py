@@ -75,8 +75,9 @@ class _Search:
     ) -> None:
         self.values = values
         self.budget = budget
-        self.first = _Level(schedule, values)
-        self.plain = _measured(schedule, values)
+        self.given = schedule
+        self.first = _Level(replace(schedule, tight=True), values)
+        self.plain = _measured(self.first.schedule, values)
         self.sizes = self._sizes()
         self.tried: dict[int, Found] = {}
 
@@ -90,8 +91,10 @@ class _Search:
 
     def found(self) -> Found:
         """What meets the budget with the least work; MemoryBudgetError if nothing."""
-        if self._fits(self.plain):
-            return self.plain
+        given = replace(self.plain, schedule=self.given)
+        for found in (given, self.plain):
+            if self._fits(found):
+                return found
         low, high = 0, len(self.sizes)
         while low < high:
             middle = (low + high) // 2
@@ -178,17 +181,18 @@ def _of_sizes(values: Mapping[str, int]) -> str:
 def _measured(schedule: Schedule, values: Mapping[str, int]) -> Found:
     """The peak with kernels that write in place, which is what a good plan needs."""
     _, lives = sharing(schedule)
+    sizes = memory.arena_sizes(schedule, values)
     change = [0] * (len(schedule.kernels) + 1)
     for b, (first, last) in lives.items():
-        size = _bytes(schedule.buffers[b], values)
-        change[first] += -(-size // ALIGNMENT) * ALIGNMENT
-        change[last + 1] -= -(-size // ALIGNMENT) * ALIGNMENT
+        padded = -(-sizes[b] // ALIGNMENT) * ALIGNMENT
+        change[first] += padded
+        change[last + 1] -= padded
     again = sum(work(schedule.kernels[p], values) for p in schedule.again)
     return Found(schedule, max(accumulate(change)), again)
 
 
 def _bytes(buffer: Buffer, values: Mapping[str, int]) -> int:
-    """What a buffer takes of the arena; slots and arenas of bodies are left out."""
+    """What is saved without a buffer; slots and arenas of bodies are never dropped."""
     if buffer.kind != "temporary":
         return 0
     return evaluate(buffer.elements, values) * buffer.dtype.itemsize

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from staticgrad.compiler.layouts import (
     AxisMap,
     alignment,
+    awaited,
     base_axes,
     base_of,
     is_free,
@@ -344,7 +345,8 @@ class _Fusion:
             self.before_commit |= group.bit | parents
 
     def _before(self, node: Node) -> list[Group]:
-        bases = (base_of(t) for t in node.inputs)
+        bases = [base_of(t) for t in node.inputs]
+        bases += [b for t in node.inputs for b in awaited(t)]
         groups = [self.home[b] for b in bases if b in self.home]
         earlier = self.timing.after.get(node, ())
         return groups + [self.stored_in[n] for n in earlier if n in self.stored_in]

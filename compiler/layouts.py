@@ -10,6 +10,7 @@ from __future__ import annotations
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import Constant, Node, Tensor
 from staticgrad.ir.op import (
+    After,
     Elementwise,
     Extent,
     Gather,
@@ -31,7 +32,7 @@ AxisMap = tuple[int | None, ...]
 
 def is_view(tensor: Tensor) -> bool:
     """True if the tensor is another one, read differently."""
-    return isinstance(tensor.op.code, View)
+    return isinstance(tensor.op.code, View | After)
 
 
 def base_of(tensor: Tensor) -> Tensor:
@@ -39,6 +40,16 @@ def base_of(tensor: Tensor) -> Tensor:
     while is_view(tensor):
         tensor = tensor.inputs[0]
     return tensor
+
+
+def awaited(tensor: Tensor) -> list[Tensor]:
+    """The bases of what has to be there before `tensor` is read."""
+    found: list[Tensor] = []
+    while is_view(tensor):
+        if isinstance(tensor.op.code, After):
+            found.append(base_of(tensor.inputs[1]))
+        tensor = tensor.inputs[0]
+    return found
 
 
 def layout_over(tensor: Tensor, base: Layout) -> Layout | None:
@@ -50,6 +61,8 @@ def layout_over(tensor: Tensor, base: Layout) -> Layout | None:
     layout: Layout | None = base
     for node in reversed(chain):
         code = node.op.code
+        if isinstance(code, After):
+            continue
         if layout is None or not isinstance(code, View):
             return None
         layout = code.of(layout, node.types[0].shape, node.attrs)

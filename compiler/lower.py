@@ -25,7 +25,7 @@ from staticgrad.compiler.kernels import (
     Operand,
     Site,
 )
-from staticgrad.compiler.layouts import base_of, is_view
+from staticgrad.compiler.layouts import awaited, base_of, is_view
 from staticgrad.compiler.materialise import materialise
 from staticgrad.compiler.nest import nest
 from staticgrad.compiler.order import Task, order
@@ -135,6 +135,7 @@ class _Step:
     early: bool
     late: bool
     parts: frozenset[int] = frozenset()  # buffers of which it writes a part of its own
+    waits: frozenset[int] = frozenset()  # buffers that have to be there before it runs
 
 
 class _Lowering:
@@ -168,10 +169,12 @@ class _Lowering:
     ) -> Schedule:
         needed = self._needed()
         for group in self.groups:
+            first = len(self.steps)
             if group.kind in ("loop", "widening") and group.nodes:
                 self._lower_loop(group, needed)
             elif group.kind == "single":
                 self._lower_call(group)
+            self._wait(group, needed, first)
         sequence, commit = self._order(sizes)
         if self.is_body:
             commit = len(sequence)
@@ -246,6 +249,27 @@ class _Lowering:
         return needed
 
     # Kernels
+
+    def _wait(self, group: Group, needed: set[Tensor], first: int) -> None:
+        """Let the steps of a group, from number `first` on, wait as After says."""
+        left = [b for n in group.nodes for t in n.inputs for b in awaited(t)]
+        if not left:
+            return
+        waits: set[int] = set()
+        seen: set[Tensor] = set()
+        while left:  # what is not in memory is made of what is
+            base = left.pop()
+            if base in seen or isinstance(base.op.code, Leaf):
+                continue
+            seen.add(base)
+            if base in needed:
+                waits.add(self.buffer(base))
+            else:
+                left += map(base_of, base.inputs)
+        for number in range(first, len(self.steps)):
+            step = self.steps[number]
+            own = {o.buffer for o in step.kernel.operands if o.mode != "read"}
+            self.steps[number] = replace(step, waits=frozenset(waits - own))
 
     def _lower_loop(self, group: Group, needed: set[Tensor]) -> None:
         made = [t for node in group.nodes for t in node.outputs if t in needed]
@@ -403,6 +427,8 @@ def _dependencies(
     for number, step in enumerate(steps):
         reads, writes = _task(step)
         before: set[int] = set()
+        for buffer in step.waits:
+            before.update(writers.get(buffer, ()))
         for buffer in reads:
             if buffers[buffer].kind not in ("stored", "carry"):
                 before.update(w for w in writers.get(buffer, ()))

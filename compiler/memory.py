@@ -76,7 +76,8 @@ def plan(
 
     Regions are for the CPU's own chunks.
     """
-    regions = find(schedule, values) if cutting is chunking else ()
+    shared = cutting is chunking and not schedule.tight
+    regions = find(schedule, values) if shared else ()
     chunks = _chunks(schedule, values, cutting, regions)
     lives = _lives(schedule, chunks, regions)
     bodies = tuple(_bodies(kernel, values, cutting) for kernel in schedule.kernels)
@@ -117,6 +118,18 @@ def _bodies(
     if not isinstance(kernel, ControlKernel):
         return ()
     return tuple(plan(body, values, cutting) for body in kernel.bodies)
+
+
+def arena_sizes(schedule: Schedule, values: Mapping[str, int]) -> tuple[int, ...]:
+    """The bytes that each buffer takes of the arena when there are no regions."""
+    chunks = _chunks(schedule, values, chunking, ())
+    bodies = tuple(_bodies(kernel, values, chunking) for kernel in schedule.kernels)
+    lives = _lives(schedule, chunks, ())
+    sizes = _sizes(schedule, chunks, bodies, values)
+    return tuple(
+        size if first >= 0 else 0
+        for size, first in zip(sizes, lives.first, strict=True)
+    )
 
 
 def _chunks(

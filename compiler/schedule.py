@@ -107,7 +107,8 @@ class Schedule:
     `outputs` names the buffer of each output; several outputs may be one buffer.
     `finite` lists the buffers (float scalars) that have to be finite at `commit`.
     `unplanned` are the sizes in bytes of every tensor of the unfused graph. `again` are
-    the positions of kernels that only make anew what was not kept (rerun.py).
+    the positions of kernels that only make anew what was not kept (rerun.py). Where it
+    is `tight`, nothing lives longer than it must, so that there are no regions.
     """
 
     buffers: tuple[Buffer, ...]
@@ -117,3 +118,4 @@ class Schedule:
     finite: tuple[int, ...] = ()
     unplanned: tuple[Dim, ...] = ()
     again: tuple[int, ...] = ()
+    tight: bool = False

@@ -51,6 +51,7 @@ from staticgrad.jacobians import hessian, hvp, jacobian
 from staticgrad.ops import *  # noqa: F403
 from staticgrad.ops import protocol as _protocol
 from staticgrad.pictures import render
+from staticgrad.recomputation import checkpoint
 from staticgrad.train import Trainer
 from staticgrad.vectorize import vmap
 
@@ -67,11 +68,11 @@ __all__ = [
     "CompilerBug", "Constant", "DTypeError", "DeviceError", "FactorisationError",
     "Graph", "GraphError", "HookWarning", "IndexOutOfRange", "Input", "LoopLimitError",
     "MemoryBudgetError", "NonFiniteError", "Parameter", "ShapeError", "Size",
-    "SparseMatrix", "State", "Tap", "Tensor", "Trainer", "amp", "clip_gradient",
-    "compile", "cond", "custom_op", "errors", "explain_gradient", "fori_loop",
-    "get_num_threads", "grad", "gradient_report", "hessian", "hvp", "jacobian", "jvp",
-    "metrics", "nn", "on_gradient", "optim", "pure_callback", "render",
-    "reverse_gradient", "scan", "scope", "set_num_threads", "sparse_hessian",
+    "SparseMatrix", "State", "Tap", "Tensor", "Trainer", "amp", "checkpoint",
+    "clip_gradient", "compile", "cond", "custom_op", "errors", "explain_gradient",
+    "fori_loop", "get_num_threads", "grad", "gradient_report", "hessian", "hvp",
+    "jacobian", "jvp", "metrics", "nn", "on_gradient", "optim", "pure_callback",
+    "render", "reverse_gradient", "scan", "scope", "set_num_threads", "sparse_hessian",
     "sparse_jacobian", "straight_through", "substitute", "switch", "taps", "testing",
     "value_and_grad", "vjp", "vmap", "while_loop",
 ]  # fmt: skip

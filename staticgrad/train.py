@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from staticgrad import checkpoint, loop, replay, saving, stepwise
+from staticgrad import loop, replay, saving, snapshot, stepwise
 from staticgrad.amp import LossScale
 from staticgrad.bar import shown
 from staticgrad.callbacks import Callback, advance, listed
@@ -132,7 +132,7 @@ class Trainer:
         )
         self._group = self._compiled_group()
         self._pending = Cell(0)
-        self._stored = checkpoint.named_leaves(goal.stored, self._optimizer_states)
+        self._stored = snapshot.named_leaves(goal.stored, self._optimizer_states)
         self._plan: Plan | None = None
         self._epochs = 0
         self._stopped: Run | None = None
@@ -419,7 +419,7 @@ class Trainer:
 
         The file is safetensors, replaced atomically; parameters keep their names.
         """
-        arrays, facts = checkpoint.taken(self._stored, self._epochs, self._stopped)
+        arrays, facts = snapshot.taken(self._stored, self._epochs, self._stopped)
         facts["pending"] = self._pending.value
         saving.write(path, arrays, facts)
 
@@ -430,7 +430,7 @@ class Trainer:
         has been changed.
         """
         arrays, facts = saving.read(path)
-        self._epochs, self._stopped = checkpoint.put_back(self._stored, arrays, facts)
+        self._epochs, self._stopped = snapshot.put_back(self._stored, arrays, facts)
         self._pending.value = facts.get("pending", 0)
 
 

@@ -1,4 +1,5 @@
-"""``stop_gradient(x), copy(x), custom(x, *ys) = x``, ``gate(*xs) = xs``.
+"""``stop_gradient(x), copy(x), custom(x, *ys) = x``, ``gate(*xs), checkpoint(*xs, *ys)
+= xs``.
 
 Markers: only differentiation looks at them.
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 from staticgrad.ir.graph import Graph, rewrite
 from staticgrad.ir.node import Node, Tensor
 
-MARKERS = frozenset(("stop_gradient", "copy", "custom", "gate"))
+MARKERS = frozenset(("stop_gradient", "copy", "custom", "gate", "checkpoint"))
 
 
 def drop_markers(graph: Graph) -> Graph:

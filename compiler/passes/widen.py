@@ -16,6 +16,7 @@ from staticgrad.compiler.passes.match import by_rule
 from staticgrad.ir.graph import Graph, rewrite
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import (
+    After,
     Convolution,
     Elementwise,
     Matmul,
@@ -29,7 +30,7 @@ from staticgrad.ir.types import computed, is_half
 from staticgrad.ops.casting import cast
 from staticgrad.ops.named import named
 
-CALLS = (Convolution, Matmul, MatmulAdd, Scan, Scatter, View)
+CALLS = (After, Convolution, Matmul, MatmulAdd, Scan, Scatter, View)
 """What reads operands from memory, and views of them."""
 
 

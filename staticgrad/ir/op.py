@@ -165,6 +165,11 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class After:
+    """Input 0 as it is, for readers that do not run before input 1 is there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Piece:
     """Input number `input` fills the region of the result that `region` describes."""
 
@@ -312,6 +317,7 @@ Code: TypeAlias = (
     | Random
     | Reduce
     | View
+    | After
     | Place
     | Gather
     | Scatter

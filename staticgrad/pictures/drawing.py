@@ -17,6 +17,7 @@ import numpy as np
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Constant, Node, Stored, Tensor
 from staticgrad.ir.op import (
+    After,
     Control,
     Convolution,
     Gather,
@@ -53,6 +54,7 @@ KINDS: dict[type, str] = {
     Shuffle: "random",
     Scatter: "indexing",
     View: "view",
+    After: "view",
 }
 
 
