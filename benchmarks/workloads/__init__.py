@@ -9,6 +9,7 @@ from benchmarks.workloads import (
     rosenbrock,
     sines,
     softmax,
+    transformer,
 )
 
 ALL = {
@@ -23,5 +24,6 @@ ALL = {
         softmax.WORKLOAD,
         rosenbrock.WORKLOAD,
         sines.WORKLOAD,
+        transformer.WORKLOAD,
     )
 }
