@@ -61,7 +61,7 @@ def ours(sg, p, d):
         batch, tokens, width = h.shape
         parts = sg.reshape(h, (batch, tokens, 3, HEADS, width // (3 * HEADS)))
         q, k, v = (sg.transpose(parts[:, :, n], (0, 2, 1, 3)) for n in range(3))
-        scores = q @ sg.swapaxes(k, -1, -2) * (1 / np.sqrt(width // (3 * HEADS)))
+        scores = q @ sg.swapaxes(k, -1, -2) * (width // (3 * HEADS)) ** -0.5
         mixed = sg.softmax(scores, axis=-1) @ v
         return sg.reshape(
             sg.transpose(mixed, (0, 2, 1, 3)), (batch, tokens, width // 3)

@@ -21,6 +21,7 @@ from staticgrad.ir.graph import Graph, apply, deriving
 from staticgrad.ir.node import Stored, Tensor
 from staticgrad.ir.op import View
 from staticgrad.ops.products import MATMUL_ADD
+from staticgrad.ops.shape import transposed
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +52,9 @@ def _folded(leaf: Stored, new: Tensor, uses: Mapping[Tensor, int]) -> Tensor:
             return new
         x, y = step.product.inputs
         if step.factor is not None and _place(x) > _place(y):
-            x = x * step.factor
+            x = _times(x, step.factor)
         elif step.factor is not None:
-            y = y * step.factor
+            y = _times(y, step.factor)
         return apply(MATMUL_ADD, leaf, x, y)
 
 
@@ -78,6 +79,13 @@ def _taken_apart(move: Tensor) -> _Step:
             if rate.ndim == 0 and is_op(product, "matmul"):
                 return _Step(rate, product)
     return _Step(None, move)
+
+
+def _times(x: Tensor, factor: Tensor) -> Tensor:
+    """``x * factor``, in the order in which x lies in memory."""
+    if not is_op(x, "transpose"):
+        return x * factor
+    return transposed(x.inputs[0] * factor, x.node.attrs["axes"])
 
 
 def _place(x: Tensor) -> int:
