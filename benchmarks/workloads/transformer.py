@@ -1,7 +1,7 @@
 """A transformer block: batch 8, 64 tokens of 64 numbers, 4 heads, mean squared error.
 
-Layer norm, attention, and an MLP of 4 times the width with gelu (tanh form), each with a
-residual connection, the norms first; SGD. Weights are (in, out) in every library.
+Layer norm, attention, and an MLP of 4 times the width with gelu (tanh form), each with
+a residual connection, the norms first; SGD. Weights are (in, out) in every library.
 """
 
 import numpy as np
