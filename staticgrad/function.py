@@ -71,11 +71,12 @@ def compile(
     updated anything. `memory_budget` bounds the arena in bytes (a number, or text like
     "64MB" or "1.5GiB") for all sizes that are called: what does not fit beside the rest
     is computed again when it is needed, with the same bits; ``explain()`` tells what.
-    `verify` checks each stage, `poison` fills unused memory with NaN.
+    `verify` checks each stage, `poison` fills unused memory with NaN (on the cpu).
+    `target` "cuda" is the first NVIDIA GPU, "reference" NumPy, node by node.
 
-    Raises GraphError for what cannot be compiled, such as a missing input, and
-    MemoryBudgetError, when sizes are known, for a budget below the least that is
-    reached, which it names.
+    Raises GraphError for what cannot be compiled, such as a missing input, DeviceError
+    where there is no GPU, and MemoryBudgetError, when sizes are known, for a budget
+    below the least that is reached, which it names.
 
     >>> import numpy as np, staticgrad as sg
     >>> with sg.Graph():

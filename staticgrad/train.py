@@ -59,6 +59,8 @@ class Trainer:
     `loss` is a float scalar, a mean over the batch; `parameters` (a tree) restricts
     what is trained, by default every trainable parameter of the loss; `metrics` maps
     names to scalars. `seed` starts the random stream of layers such as Dropout anew.
+    With `target` "cuda" data and parameters stay on the GPU, and the host only launches
+    captured steps; several phases and `accumulate` are launched step by step.
 
     Instead of one loss there may be phases, a list ``[(loss, optimizer, parameters),
     ...]`` or a dict of them: each step runs them in order on its batch, later ones see
