@@ -213,7 +213,7 @@ def stored(lines):
         ("    x = 5 if begin < end and begin == 3 else 6\n", 5),
         ("    if begin > end:\n        x = 1\n    else:\n        x = 2\n", 2),
         ("    x, y = begin, end\n    x = x - y\n", -6),
-        ("    x = min(begin, end) + max(begin, end) * 10\n", 93),
+        ("    x = min(begin, end, 2) + max(begin, end) * 10\n", 92),
         ("    x = int64(float32(0.1) * float32(30))\n", 3),
         ("    x = int64(begin * 0.5)\n", 1),
         (

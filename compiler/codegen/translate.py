@@ -22,7 +22,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial, reduce
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -464,7 +464,8 @@ class _Translator:
         if function in _NUMBERS:
             return converted(self.b, unliteral(args[0]), _NUMBERS[function])
         if function in _EXTREMES:
-            return extreme(self.b, _EXTREMES[function], *map(unliteral, args))
+            pick = partial(extreme, self.b, _EXTREMES[function])
+            return reduce(pick, map(unliteral, args))
         definition = internals.definition_of(_FUNCTIONS.get(function, function))
         if definition is not None:
             return intrinsic(self.b, *definition, args)
