@@ -236,7 +236,7 @@ def test_command_line(capsys):
     assert "per link" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         command.parsed(["steps", "nothing"])
-    assert "unknown workload" in capsys.readouterr().err
+    assert "unknown name" in capsys.readouterr().err
 
 
 def test_it_runs_as_a_module():
