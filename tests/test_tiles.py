@@ -77,6 +77,14 @@ def test_runs_of_tiles_meet_everything_once(slide, backwards, width):
     assert columns == list(range(slide.size if backwards else slide.count))
 
 
+def test_long_rows_are_not_walked_tile_by_tile():
+    slide = Slide(10**9, 5, 10**9, 1, 1, 2)
+    for backwards in (False, True):
+        found = runs(slide, backwards, 16)
+        assert len(found) <= 4
+        assert sum(run.count * run.width for run in found) == 10**9
+
+
 @pytest.mark.parametrize("slide", SLIDES, ids=str)
 def test_spans_are_the_windows_that_have_a_tap(slide):
     for tap, (first, last) in enumerate(spans(slide)):

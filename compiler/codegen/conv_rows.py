@@ -46,22 +46,50 @@ def runs(slide: Slide, backwards: bool, width: int) -> list[Run]:
     """The tiles of a row, those of equal code together."""
     made = slide.size if backwards else slide.count
     step = _step(slide, backwards, width)
-    tiles = [
-        _tile(slide, backwards, first, width, made) for first in range(0, made, width)
-    ]
     found: list[Run] = []
-    for number, tile in enumerate(tiles):
+    number = 0
+    while number * width < made:
+        tile = _tile(slide, backwards, number * width, width, made)
         base = number * step if step >= 0 else 0
         moved = tuple((e - base, c, t) for e, c, t in tile)
+        count = 1
+        if step >= 0 and _is_inside(slide, backwards, number * width, width):
+            count = _inside_from(slide, backwards, number, width)
         last = found[-1] if found else None
         if last is not None and step >= 0 and _equal(last, moved, made, number, width):
-            found[-1] = Run(
-                last.start, width, last.count + 1, last.base, step, last.meetings
-            )
+            count += last.count
+            found[-1] = Run(last.start, width, count, last.base, step, last.meetings)
+            number = last.start // width + count
             continue
         here = min(width, made - number * width)
-        found.append(Run(number * width, here, 1, base, max(step, 0), moved))
+        found.append(Run(number * width, here, count, base, max(step, 0), moved))
+        number += count
     return found
+
+
+def _is_inside(slide: Slide, backwards: bool, first: int, width: int) -> bool:
+    """Whether all columns of a tile are made, and all that they could read is there."""
+    last, span = first + width - 1, (slide.taps - 1) * slide.dilation
+    if not backwards:
+        low, high = first * slide.stride, last * slide.stride + span
+        there = low >= slide.low and high - slide.low < slide.size
+        return there and last < slide.count
+    low, high = first + slide.low - span, last + slide.low
+    there = low >= 0 and high <= (slide.count - 1) * slide.stride
+    return there and last < slide.size
+
+
+def _inside_from(slide: Slide, backwards: bool, number: int, width: int) -> int:
+    """How many tiles from one that is inside on are: they all have equal code."""
+    made = slide.size if backwards else slide.count
+    low, high = number, made // width
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _is_inside(slide, backwards, middle * width, width):
+            low = middle
+        else:
+            high = middle - 1
+    return low - number + 1
 
 
 def _equal(

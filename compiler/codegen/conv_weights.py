@@ -23,8 +23,10 @@ def spans(slide: Slide) -> list[tuple[int, int]]:
     """For each tap the windows that have it inside: from, to below."""
     found = []
     for tap in range(slide.taps):
-        inside = [p for p in range(slide.count) if slide.element(p, tap) >= 0]
-        found.append((inside[0], inside[-1] + 1) if inside else (0, 0))
+        ahead = slide.low - tap * slide.dilation
+        first = max(-(-ahead // slide.stride), 0)
+        last = min((slide.size - 1 + ahead) // slide.stride + 1, slide.count)
+        found.append((first, last) if first < last else (0, 0))
     return found
 
 
