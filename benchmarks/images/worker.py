@@ -1,13 +1,15 @@
 """One process that computes cases in one library; started by conv.py.
 
 It reads lines of JSON: case, pass, seconds, and where to write the result (or null). It
-answers with the seconds of each layout. It ends with its input.
+answers with the seconds of each layout. It ends with its input. With one thread the
+seconds are those of the processor, so that what else the machine does does not count.
 """
 
 import argparse
 import importlib
 import json
 import sys
+import time
 
 from benchmarks import machine
 from benchmarks.clock import per_run
@@ -24,6 +26,7 @@ def main() -> None:
     engine = importlib.import_module(options.module)
     np = importlib.import_module("numpy")
     known: dict = {}
+    clock = time.process_time if options.threads == 1 else time.perf_counter
     for line in sys.stdin:
         ask = json.loads(line)
         key = (ask["case"], ask["pass"])
@@ -34,7 +37,7 @@ def main() -> None:
         if ask["result"]:
             np.savez(ask["result"], *(y for _, give in found.values() for y in give()))
         share = ask["seconds"] / len(found)
-        answer = {layout: per_run(run, share) for layout, (run, _) in found.items()}
+        answer = {k: per_run(run, share, clock) for k, (run, _) in found.items()}
         print(json.dumps(answer), flush=True)
 
 
