@@ -312,7 +312,7 @@ def test_the_lowest_node_and_index_is_reported(target, places):
     bad = good.copy()
     bad[places] = np.arange(len(places)) - 100
     position = f"got -100 at position {places[0]};"
-    with raises(sg.IndexOutOfRange, "indexing requires -7 <= index < 7", position):
+    with raises(sg.IndexOutOfRange, "take requires -7 <= index < 7", position):
         f(table, bad.astype(np.int32), bad)
     with raises(sg.IndexOutOfRange, position):
         f(table, good.astype(np.int32), bad)
