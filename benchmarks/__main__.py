@@ -17,6 +17,7 @@ from benchmarks import (
     gemm,
     indexing,
     launches,
+    loops,
     machine,
     memory,
     own,
@@ -28,6 +29,7 @@ from benchmarks.workloads import ALL
 
 COMMANDS = {
     "steps": steps.main,
+    "scan": loops.main,
     "chain": chain.main,
     "memory": memory.main,
     "compile": compiling.main,

@@ -3,10 +3,12 @@
 from benchmarks.workloads import (
     elementwise,
     logistic,
+    lstm,
     mlp_deep,
     mlp_tiny,
     mlp_wide,
     rosenbrock,
+    scans,
     sines,
     softmax,
     transformer,
@@ -25,5 +27,8 @@ ALL = {
         rosenbrock.WORKLOAD,
         sines.WORKLOAD,
         transformer.WORKLOAD,
+        lstm.WORKLOAD,
+        scans.CARRIED,
+        scans.MAPPED,
     )
 }
