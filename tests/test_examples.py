@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = (
-    "hooks_and_functions", "missing_gradient", "sampling", "sinc", "swell", "teaching",
+    "control_flow", "hooks_and_functions", "missing_gradient", "sampling", "sinc",
+    "swell", "teaching",
     "vanishing",
 )  # fmt: skip
 
