@@ -257,8 +257,8 @@ class _Kernel:
             self.running(running, last)
             return
         pieces = self.pieces.get(id(loop))
-        in_blocks = self._looks_ahead(loop.body) or drawn_in_blocks(loop)
-        if pieces is None and in_blocks and not is_tied(loop):
+        ahead = self._looks_ahead(loop.body) and not is_tied(loop)
+        if pieces is None and (ahead or drawn_in_blocks(loop)):
             pieces = Pieces((Piece(loop.body, (), ()),), ())
         if pieces is not None:
             self.blocks(loop, pieces, first, last)

@@ -384,7 +384,8 @@ def categorical(
     default. -inf is never chosen.
 
     >>> import staticgrad as sg
-    >>> i = sg.random.categorical(sg.random.key(0), [0.0, -sg.inf, 0.0], shape=(1000,))
+    >>> logits = [0.0, -float("inf"), 0.0]
+    >>> i = sg.random.categorical(sg.random.key(0), logits, shape=(1000,))
     >>> sg.compile(sg.sum(i == 1))()
     array(0)
     """
