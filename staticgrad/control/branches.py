@@ -37,10 +37,10 @@ def cond(
 
     >>> import staticgrad as sg
     >>> x = sg.input("x", ())
-    >>> y = sg.cond(x > 0, lambda: sg.sqrt(x), lambda: 0.0 * x)
+    >>> y = sg.cond(x > 0, lambda: sg.sqrt(x), lambda: 1.0 - x)
     >>> f = sg.compile([y, sg.grad(y, x)], inputs=[x], target="reference")
     >>> [float(v) for v in f(4.0)], [float(v) for v in f(-1.0)]
-    ([2.0, 0.25], [0.0, 0.0])
+    ([2.0, 0.25], [2.0, -1.0])
     """
     asked = _scalar("cond", "pred", pred)
     if asked.dtype != BOOL:
