@@ -167,6 +167,17 @@ def _leading(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
     return apply_multi(node.op, *_all_led(node, inputs, n), **attrs)
 
 
+def _random(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
+    """Keys lead; parameters broadcast to the shape, so axes of size 1 come first."""
+    attrs = {name: LEADING[name](n, value) for name, value in node.attrs.items()}
+    keys, *others = _all_led(node, inputs, n)
+    rank = node.outputs[0].ndim
+    aligned = [
+        reshaped(x, (n, *(1,) * (rank + 1 - x.ndim), *x.shape[1:])) for x in others
+    ]
+    return apply_multi(node.op, keys, *aligned, **attrs)
+
+
 def _unchanged(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
     return apply_multi(node.op, *_all_led(node, inputs, n), **node.attrs)
 
@@ -310,7 +321,7 @@ RULES: dict[type, Rule] = {
     Reduce: _reduce,
     View: _leading,
     Place: _leading,
-    Random: _leading,
+    Random: _random,
     Shuffle: _leading,
     Matmul: _matmul,
     MatmulAdd: _unchanged,

@@ -124,7 +124,7 @@ def corrupt_input_class(graph: Graph) -> None:
 
 def corrupt_storage(graph: Graph) -> None:
     leaf = next(t for t in graph.stored if t.name == "w")
-    leaf.storage.array = leaf.storage.array[:2]
+    leaf.storage._array = leaf.storage.array[:2]
 
 
 def corrupt_symbol(graph: Graph) -> None:
