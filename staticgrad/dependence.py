@@ -47,11 +47,19 @@ def dependence(y: Tensor, x: Tensor) -> Pattern:
             continue
         for tensor in node.outputs:
             if is_float(tensor.dtype):
-                pattern = _rule(node)(node, inputs)
+                pattern = _of(tensor, inputs)
                 if pattern is not None:
                     found[tensor] = pattern
     none = np.zeros(0, np.int64)
     return found.get(y) or Pattern.of(none, none, (_count(y), columns))
+
+
+def _of(tensor: Tensor, inputs: Sequence[Known]) -> Known:
+    """The pattern of one output of a node."""
+    node = tensor.node
+    if len(node.outputs) > 1:
+        return _all(tensor, inputs)
+    return _rule(node)(node, inputs)
 
 
 def _rule(node: Node) -> Rule:
@@ -216,9 +224,13 @@ def _known(index: Tensor) -> Array | None:
 
 def _everything(node: Node, inputs: Sequence[Known]) -> Known:
     """Every element depends on all that any element of an input depends on."""
+    return _all(node.outputs[0], inputs)
+
+
+def _all(tensor: Tensor, inputs: Sequence[Known]) -> Known:
     merged = [p.merged(np.zeros(p.rows, np.int64), 1) for p in inputs if p is not None]
     whole = union(merged)
-    return whole.taken(np.zeros(_count(node.outputs[0]), np.int64))
+    return whole.taken(np.zeros(_count(tensor), np.int64))
 
 
 RULES: dict[type, Rule] = {

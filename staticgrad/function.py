@@ -31,6 +31,7 @@ from staticgrad.compiler.schedule import Schedule
 from staticgrad.compiler.taps import Tap, Tapping
 from staticgrad.compiler.trace import traced
 from staticgrad.compiler.verify import verify_plan, verify_schedule
+from staticgrad.control.bodies import BODY_INPUT
 from staticgrad.errors import GraphError
 from staticgrad.ir.graph import Graph, Update, homes, topological
 from staticgrad.ir.node import Input, Stored, Tensor
@@ -259,6 +260,7 @@ def _inputs(
     needed = sorted(
         (t for t in outputs if isinstance(t, Input)), key=lambda t: t.node.number
     )
+    _refuse_inputs_of_bodies(needed)
     used = tuple(needed) if inputs is None else _listed(inputs)
     missing = [leaf for leaf in needed if leaf not in set(used)]
     if missing:
@@ -275,6 +277,16 @@ def _inputs(
             )
         names.add(leaf.name)
     return used
+
+
+def _refuse_inputs_of_bodies(needed: Sequence[Input]) -> None:
+    for leaf in needed:
+        if leaf.node.op is BODY_INPUT:
+            raise GraphError(
+                "compile requires tensors that exist outside, got one that a body of a "
+                f"branch or loop made from {leaf.name!r}; return it from the body"
+                f"{at(leaf.source)}"
+            )
 
 
 def _check_symbols(graph: Graph) -> None:

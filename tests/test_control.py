@@ -292,6 +292,13 @@ def test_messages():
     )
 
 
+def test_a_tensor_that_leaves_its_body_is_refused():
+    kept = []
+    x = sg.input("x", (3,))
+    sg.scan(lambda c, v: (kept.append(c * v) or c, None), 0.5, x)
+    error(sg.GraphError, "return it from the body", lambda: sg.compile(kept[-1]))
+
+
 def test_updates_inside_of_a_body_are_refused():
     with sg.Graph():
         seen = sg.state(0)
@@ -333,3 +340,21 @@ def test_large_steps_are_not_one_kernel():
     last, _ = sg.scan(lambda c, row: (sg.tanh(c + row), None), sg.zeros(50000), x)
     assert "scan" in kernels(last)
     both(last, np.ones((3, 50000), np.float32))
+
+
+def test_pictures_and_sparse_derivatives_of_loops(tmp_path):
+    with sg.Graph() as graph:
+        x = sg.input("x", (4,), "float64")
+        last, ys = sg.scan(lambda c, v: (sg.sin(c * v) + v, c), 0.5, x)
+        y = sg.cond(last > 0, lambda: ys * last, lambda: ys + x[0])
+        dy = sg.grad(sg.sum(y), x)
+    sg.render(graph, tmp_path / "graph.svg")
+    f = sg.compile([y, dy])
+    f(np.ones(4))
+    f.memory.render(tmp_path / "memory.svg")
+    assert "scan" in f.explain()
+    sparse, dense = sg.sparse_jacobian(ys, x), sg.jacobian(ys, x)
+    values, wanted = sg.compile([sparse.data, dense])(np.ones(4))
+    found = np.zeros((4, 4))
+    found[sparse.indices] = values
+    np.testing.assert_allclose(found, wanted)

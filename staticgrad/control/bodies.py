@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,9 @@ from staticgrad.ir.source import at, here
 from staticgrad.ir.types import TensorType
 from staticgrad.ops.leaves import INPUT, frozen
 from staticgrad.trees import TreeDef, flatten, flatten_as
+
+BODY_INPUT = replace(INPUT)
+"""The op of inputs of bodies, which nobody gives to a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class Closed:
 def placeholder(kind: TensorType, name: str) -> Tensor:
     """An input of a body."""
     attrs = {"name": name, "shape": kind.shape, "dtype": kind.dtype}
-    return Node(INPUT, (), attrs, (kind,), source=here(), leaf=Input).outputs[0]
+    return Node(BODY_INPUT, (), attrs, (kind,), source=here(), leaf=Input).outputs[0]
 
 
 def traced(name: str, fn: Callable[..., Any], args: Sequence[Any]) -> Traced:

@@ -171,7 +171,28 @@ def _all_nodes(
         if owner is not None:
             bodies += [(t, owner) for t in dict.fromkeys(inner.outputs)]
     _adopt(nodes, scopes)
-    return nodes, scopes, bodies
+    return _in_order(nodes, bodies), scopes, bodies
+
+
+def _in_order(
+    nodes: Sequence[Node], bodies: Sequence[tuple[Tensor, Node]]
+) -> list[Node]:
+    """Each node after those that it reads and after its bodies, which share some."""
+    below = {node: [t.node for t in node.inputs] for node in nodes}
+    for tensor, owner in bodies:
+        below[owner].append(tensor.node)
+    order: list[Node] = []
+    done: set[Node] = set()
+    stack = [(node, False) for node in reversed(nodes)]
+    while stack:
+        node, expanded = stack.pop()
+        if expanded:
+            order.append(node)
+        elif node not in done:
+            done.add(node)
+            stack.append((node, True))
+            stack.extend((other, False) for other in reversed(below[node]))
+    return order
 
 
 def join(outer: str, inner: str) -> str:
