@@ -24,6 +24,7 @@ from staticgrad.inside import (
     Totals,
     active_carries,
     needed_carries,
+    pulled_step,
 )
 from staticgrad.ir.graph import Graph, apply_multi
 from staticgrad.ir.node import Node, Tensor
@@ -170,7 +171,7 @@ class _Pulling:
         ys = [step.new[n] for n in self.carried] + [
             step.stacked[n] for n in self.stacked
         ]
-        found = inside.pull(ys, self.wanted, self.seeds)
+        found = pulled_step(inside, ys, self.wanted, self.seeds)
         carried = [step.carries[n] for n in self.carried]
         new = [found[c] if c in found else zeros(c) for c in carried]
         along = [x for x in step.slices if x in found]

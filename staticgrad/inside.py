@@ -14,8 +14,13 @@ from staticgrad.control.bodies import placeholder
 from staticgrad.ir.graph import topological
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.types import is_float
+from staticgrad.ops.leaves import frozen
+from staticgrad.ops.named import named
 
 Totals: TypeAlias = Sequence[Tensor | None]
+
+GUARDED = ("guarded_divide", "guarded_multiply")
+"""Ops in which a zero wins over an infinity."""
 
 
 class Pull(Protocol):
@@ -135,3 +140,25 @@ def needed_carries(
         if not more:
             return needed
         seeds |= more
+
+
+def pulled_step(
+    inside: Inside,
+    ys: Sequence[Tensor],
+    wrt: Sequence[Tensor],
+    seeds: Sequence[Tensor],
+) -> Mapping[Tensor, Tensor]:
+    """What ``inside.pull`` gives for a step of a loop.
+
+    With a single scalar cotangent g it is ``g * slope``, since slopes need not wait for
+    the step before; unless a slope may be infinite where g is 0, which would be NaN.
+    """
+    if len(seeds) != 1 or seeds[0].shape != ():
+        return inside.pull(ys, wrt, seeds)
+    (seed,) = seeds
+    slopes = inside.pull(ys, wrt, [frozen(seed.dtype.type(1))])
+    nodes = topological(slopes.values(), set(wrt))
+    steep = any(node.op.name in GUARDED or node.graphs for node in nodes)
+    if steep or any(t.dtype != seed.dtype for t in slopes):
+        return inside.pull(ys, wrt, seeds)
+    return {t: named("multiply", seed, slope) for t, slope in slopes.items()}

@@ -22,6 +22,7 @@ from staticgrad.inside import (
     Totals,
     active_carries,
     needed_carries,
+    pulled_step,
 )
 from staticgrad.ir.graph import Graph, apply_multi, rewritten, topological
 from staticgrad.ir.node import Node, Tensor
@@ -119,7 +120,7 @@ class _Replaying:
         rows = [names.like(step.stacked[n], "gy") for n in self.stacked]
         ys = [step.new[n] for n in self.carried]
         ys += [step.stacked[n] for n in self.stacked]
-        found = inside.pull(ys, self.wanted, [*seeds, *rows])
+        found = pulled_step(inside, ys, self.wanted, [*seeds, *rows])
         carried = [step.carries[n] for n in self.carried]
         captures = [k for k in step.captures if k in found]
         along = [x for x in step.slices if x in found]

@@ -66,6 +66,19 @@ def test_the_bits_are_those_of_keeping_everything(checkpoints, reverse):
                 np.testing.assert_array_equal(p, q)
 
 
+@pytest.mark.parametrize("checkpoints", [1, 3])
+def test_equal_bits_of_a_single_carry(checkpoints):
+    x, a = sg.input("x", (9,), "float64"), sg.input("a", (), "float64")
+
+    def gradient(some):
+        step = lambda c, v: (sg.sin(c * a) * v + c * a, None)  # noqa: E731
+        return sg.grad(sg.scan(step, 0.4, x, checkpoints=some)[0], [x, a])
+
+    wanted, got = sg.compile([gradient(None), gradient(checkpoints)])(X, 0.7)
+    for p, q in zip(wanted, got, strict=True):
+        np.testing.assert_array_equal(p, q)
+
+
 def test_ten_thousand_steps_take_a_hundredth_of_the_memory():
     n = 10_000
     x = sg.input("x", (32,))
