@@ -137,3 +137,11 @@ def test_a_recurrent_network_trains_as_on_the_cpu(device):
         history = trainer.fit(data, epochs=2, batch_size=4, progress=False)
         found[target] = history["loss"]
     np.testing.assert_allclose(found["cuda"], found["cpu"], rtol=2e-4)
+
+
+def test_the_way_back_from_snapshots_is_for_the_cpu():
+    x = sg.input("x", (4,))
+    step = lambda c, v: (sg.sin(c * v), None)  # noqa: E731
+    y = sg.grad(sg.scan(step, 0.5, x, checkpoints=2)[0], x)
+    with using(EmulatedDevice()), pytest.raises(sg.GraphError, match="target='cpu'"):
+        sg.compile(y, inputs=[x], target="cuda")(np.ones(4, np.float32))

@@ -207,6 +207,12 @@ def _control(
             return Limit(place, mark.value, source)
         case "jump":
             return Jump()
+        case "clear" | "next" | "slot":
+            raise GraphError(
+                "cuda requires loops whose steps are all kept for their gradient, got "
+                "checkpoints or a while_loop; use target='cpu', forward mode, or a "
+                "scan without checkpoints"
+            )
     raise CompilerBug(f"control flow has the unknown mark {mark.kind}")
 
 
