@@ -43,7 +43,8 @@ def scan(
 
     Returns the last carry, and all y stacked along a new first axis, in the order of
     `xs`. `f` is called a few times, to build the graph; it may use tensors from
-    outside, with gradients.
+    outside, with gradients. A layer that draws (Dropout) draws the same in every step;
+    fold a position into a key (``sg.random.fold_in``) for other numbers in each.
 
     Reverse mode keeps what it needs of every step, or only so many carries as
     `checkpoints` says, from which it runs steps again in the best order (Revolve). By
