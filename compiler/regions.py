@@ -33,8 +33,8 @@ MOST_PARTS = 16
 LEAST_ROWS = 2 * UNIT
 LEAST_WORK = 2 * ADDITIONS_PER_CHUNK
 """Additions from which a region is made: about 40 us, in two halves."""
-MOST_BYTES = 1 << 20
-"""Of the buffers of a region, about a second-level cache."""
+MOST_BYTES = 1 << 19
+"""Of the buffers of a region: half of a second-level cache."""
 
 Values = Mapping[str, int]
 
