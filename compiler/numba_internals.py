@@ -154,6 +154,13 @@ def target_context() -> Any:
 
 
 @cache
+def _refresh() -> None:
+    """Let both contexts know Numba's operators, as compiling a function would."""
+    typing_context().refresh()
+    target_context().refresh()
+
+
+@cache
 def operator_of(
     function: Callable[..., Any], kinds: tuple[Any, ...]
 ) -> tuple[Any, Callable[..., Any]]:
@@ -162,6 +169,7 @@ def operator_of(
     Raises TypeError for types that the operator does not take; `emit` LookupError where
     Numba calls a function for it.
     """
+    _refresh()
     signature = typing_context().resolve_function_type(function, kinds, {})
     if signature is None:
         raise TypeError(f"{function} does not take {kinds}")

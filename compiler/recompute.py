@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from staticgrad.compiler.costs import CHEAP, cost_of
 from staticgrad.compiler.fuse import Group, Timing, read_axes
-from staticgrad.compiler.layouts import base_of, is_free
+from staticgrad.compiler.layouts import AxisMap, base_of, is_free
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
 from staticgrad.ir.op import Elementwise, Random
@@ -117,9 +117,9 @@ def _can(reader: Group, result: Tensor, cone: Sequence[Node]) -> bool:
     """Whether `reader` reads `result` element by element wherever it reads it."""
     if reader.kind != "loop" or result not in reader.axis_of:
         return False
-    if any(node.types[0].shape != result.shape for node in cone):
-        return False
     axes = reader.axis_of[result]
+    if _cone_axes(reader, result, cone) is None:
+        return False
     return all(
         read_axes(node, position, reader.loop_axes[node]) == axes
         for node in reader.nodes
@@ -128,13 +128,40 @@ def _can(reader: Group, result: Tensor, cone: Sequence[Node]) -> bool:
     )
 
 
+def _cone_axes(
+    reader: Group, result: Tensor, cone: Sequence[Node]
+) -> dict[Node, AxisMap] | None:
+    """The axes of `reader` along which each node of the cone would be computed.
+
+    A view between two of them may turn axes. None if a node would be needed along two
+    different ways, or has fewer elements than the result.
+    """
+    axes = reader.axis_of[result]
+    found: dict[Node, AxisMap] = {result.node: axes}
+    stack = [result.node]
+    while stack:
+        node = stack.pop()
+        for position, tensor in enumerate(node.inputs):
+            inner = base_of(tensor).node
+            if inner not in cone:
+                continue
+            own = read_axes(node, position, found[node])
+            if own is None or sorted(own, key=str) != sorted(axes, key=str):
+                return None
+            if found.setdefault(inner, own) != own:
+                return None
+            stack.append(inner)
+    known = reader.loop_axes
+    fits = all(known.get(node, own) == own for node, own in found.items())
+    return found if fits else None
+
+
 def _add(reader: Group, result: Tensor, cone: Sequence[Node]) -> None:
     """Let a group make `cone` too."""
-    axes = reader.axis_of[result]
+    found = _cone_axes(reader, result, cone) or {}
     new = [node for node in cone if node not in reader.loop_axes]
     for node in new:
-        reader.loop_axes[node] = axes
-        reader.axis_of[node.outputs[0]] = axes
+        reader.loop_axes[node] = reader.axis_of[node.outputs[0]] = found[node]
         reader.made.update(node.outputs)
     reader.nodes.extend(new)
 

@@ -109,6 +109,7 @@ def test_examining_notices_an_inexact_function(monkeypatch):
     names = namespace()
     monkeypatch.setattr(accuracy, "namespace", lambda: {"sinh": names["tanh"]})
     monkeypatch.setattr(accuracy, "LIMIT_ULP", 0.5)
+    monkeypatch.setattr(accuracy, "LIMIT_OF_LIBM", 0.4)
     assert not accuracy.is_within(accuracy.examine("sinh", step=40_001))
 
 
