@@ -6,6 +6,7 @@ outputs. `bind` fixes arguments and outputs once, so that later calls do neither
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -120,7 +121,7 @@ class Executable:
         self.inputs = tuple(inputs)
         self.notes = tuple(notes)
         self._signature = Signature(inputs)
-        self._unflatten = unflatten
+        self._unflatten = _quick(unflatten, results)
         self._results = results
         self._trace = trace
         self._is_leaf = results == 1 and _is_leaf(unflatten)
@@ -365,6 +366,25 @@ class Bound:
             self._runner.repeat(times)
         except NonFiniteError as error:
             raise (self._trace() or error) from None
+
+
+def _quick(unflatten: Unflatten, count: int) -> Unflatten:
+    """The same, without walking a tree where it is a flat list, tuple or dict."""
+    marks = [object() for _ in range(count)]
+    made = unflatten(marks)
+    if type(made) is list and _are(made, marks):
+        return list
+    if type(made) is tuple and _are(made, marks):
+        return tuple
+    if type(made) is dict and _are(list(made.values()), marks):
+        names = tuple(made)
+        return lambda found: dict(zip(names, found, strict=True))
+    return unflatten
+
+
+def _are(found: Sequence[Any], marks: Sequence[object]) -> bool:
+    """Whether `found` are just these objects, in this order."""
+    return len(found) == len(marks) and all(map(operator.is_, found, marks))
 
 
 def _is_leaf(unflatten: Unflatten) -> bool:
