@@ -114,7 +114,10 @@ class Signature:
         if isinstance(value, np.ndarray):
             why = f"from {found.dtype}" if found.dtype != dtype else "to C order"
             self.notes[name] = f"{name}: copied at each call ({why})"
-        return np.array(found, dtype, order="C", copy=True, subok=False)
+        converted = np.array(found, dtype, order="C", copy=True, subok=False)
+        if kind_of(dtype) in "iu" and not np.array_equal(converted, found):
+            raise _outside(name, dtype)
+        return converted
 
     def _listed(self) -> str:
         return ", ".join(self.names) or "none"
@@ -133,16 +136,20 @@ def _as_array(value: Any, name: str, dtype: np.dtype[Any]) -> Array:
         if (kind_of(found.dtype) in "iu" and kind_of(dtype) == "u") or found.size == 0:
             found = np.asarray(value, dtype)
     except OverflowError:
-        raise DTypeError(
-            f"input {name!r} requires {dtype}, got a number outside of its range; "
-            f"give the input another dtype{at(here())}"
-        ) from None
+        raise _outside(name, dtype) from None
     except ValueError as error:
         raise ShapeError(
             f"input {name!r} requires an array, got {type(value).__name__} ({error}); "
             f"make the rows equally long{at(here())}"
         ) from None
     return found
+
+
+def _outside(name: str, dtype: np.dtype[Any]) -> DTypeError:
+    return DTypeError(
+        f"input {name!r} requires {dtype}, got a number outside of its range; "
+        f"give the input another dtype{at(here())}"
+    )
 
 
 def bind_sizes(

@@ -48,6 +48,7 @@ def test_the_tape_notes_every_operation():
 
 
 def test_the_chart_is_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
     row = {"seconds": 1e-6, "kernels": 1, "allocations": 1, "moved": 1, "peak": 1024}
     found = {"a model": {"tape": row, "staticgrad": row}}
     contrast.draw(found, tmp_path / "chart.svg")

@@ -85,3 +85,20 @@ def test_fields_are_where_numpy_puts_them():
 
 def test_misplaced_fields_are_noticed():
     assert not entry._has_fields(X, object.__basicsize__ + 8)
+
+
+@pytest.mark.parametrize(
+    "value", [[2**40 + 5], [2**63], np.array([2**40]), np.array([2**32 - 1], "u4")]
+)
+def test_integers_are_not_wrapped(value):
+    x = sg.input("x", ("n",), "int32")
+    f = sg.compile(x)
+    for _ in range(2):
+        with pytest.raises(sg.DTypeError, match="outside of its range"):
+            f(value)
+    np.testing.assert_array_equal(f([2**31 - 1]), [2**31 - 1])
+    state = sg.state(np.zeros(1, np.int32), name="narrow")
+    with pytest.raises(sg.DTypeError, match="outside of its range"):
+        state.value = value
+    state.value = [-(2**31)]
+    assert state.value[0] == -(2**31)

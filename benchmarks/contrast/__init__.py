@@ -103,7 +103,8 @@ def draw(found: dict[str, dict[str, dict]], path: Path) -> None:
         one.set_yticklabels(names if one is axes[0] else [])
         one.invert_yaxis()
         one.spines[["top", "right"]].set_visible(False)
-    axes[0].legend(frameon=False)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
 

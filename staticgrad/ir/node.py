@@ -349,7 +349,13 @@ class Storage:
                 f"assigning to {name} requires {self.array.dtype}, got {new.dtype}; "
                 f"cast it with .astype({str(self.array.dtype)!r}){at(here())}"
             )
-        np.copyto(self.array, new, casting="same_kind")
+        converted = new.astype(self.array.dtype)
+        if new.dtype.kind in "iu" and not np.array_equal(converted, new):
+            raise DTypeError(
+                f"assigning to {name} requires {self.array.dtype}, got a number "
+                f"outside of its range; use another dtype{at(here())}"
+            )
+        np.copyto(self.array, converted)
 
 
 AWAY: WeakKeyDictionary[Storage, Owner] = WeakKeyDictionary()
