@@ -6,6 +6,7 @@ a pool of frames, one per concurrent call; both are kept for the sizes used last
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,10 @@ Array = npt.NDArray[Any]
 
 MOST_SIZES = 64  # sets of sizes whose plan and frames are kept
 MOST_IDLE = 16  # frames kept per set of sizes
+
+
+BEAT = 0.1  # seconds that a repetition runs before Python looks for signals
+FIRST_BEAT = 256  # runs, as long as it is not known how long one takes
 
 
 @dataclass(slots=True)
@@ -213,7 +218,9 @@ def _is_plain(flags: Any) -> bool:
 class BoundFrame:
     """A frame of its own that reads `arrays` and writes `outputs`, run after run."""
 
-    __slots__ = ("_arrays", "_frame", "_lock", "_machine", "_pc", "_stop", "outputs")
+    __slots__ = (
+        "_arrays", "_beat", "_frame", "_lock", "_machine", "_pc", "_stop", "outputs",
+    )  # fmt: skip
 
     def __init__(
         self, target: CpuTarget, arrays: Sequence[Array], sizes: Mapping[str, int]
@@ -226,6 +233,7 @@ class BoundFrame:
         self._lock = target.writing or fork_safe_lock()
         self._machine = target.machine
         self._pc, self._stop = self._frame.pc, self._frame.stop_address
+        self._beat = FIRST_BEAT
 
     def run(self) -> None:
         """Write the outputs anew."""
@@ -241,14 +249,24 @@ class BoundFrame:
             raise self._frame.error()
 
     def repeat(self, times: int) -> None:
-        """Run `times` times in one native call."""
-        program = _repeated(self._frame, times)
+        """Run `times` times, in native calls of about BEAT seconds.
+
+        Between them Python looks for signals, so that Ctrl-C ends a long repetition
+        after a whole run.
+        """
         if anything_away():
             bring_home()
-        with self._lock:
-            code = self._machine(program.pc, self._stop)
-        if code > vm.FINISHED:
-            raise self._frame.error()
+        while times:
+            count = min(times, self._beat)
+            program = _repeated(self._frame, count)
+            start = time.perf_counter()
+            with self._lock:
+                code = self._machine(program.pc, self._stop)
+            if code > vm.FINISHED:
+                raise self._frame.error()
+            took = max(time.perf_counter() - start, 1e-9)
+            self._beat = max(1, min(int(count * BEAT / took), 100 * count))
+            times -= count
 
 
 def _repeated(frame: Frame, times: int) -> Program:
