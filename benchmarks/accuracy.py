@@ -135,6 +135,9 @@ def render(rows: Sequence[dict]) -> str:
 
 def main(options: argparse.Namespace) -> list[dict]:
     """Examine the functions named, or all."""
-    rows = [examine(name, options.step) for name in options.names or NAMES]
+    rows = []
+    for name in options.names or NAMES:  # minutes each: tell what is known
+        rows.append(examine(name, options.step))
+        print(rows[-1], flush=True)
     print(render(rows))
     return rows
