@@ -106,7 +106,7 @@ def test_what_is_said_to_be_missing_is_missing():
 def test_two_commands_do_everything():
     main, tests = COMMAND.findall(README.read_text(encoding="utf-8"))
     assert (ROOT / main.split()[-1]).is_file()
-    assert tests.endswith(" -m pytest")
+    assert tests.endswith(" -m pytest -n auto")
     for command, extra in ((main, "examples"), (tests, "test")):
         assert f"install -q '.[{extra}]'" in command
         assert f"\n{extra} = [" in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
