@@ -143,10 +143,7 @@ def _output(tensor: Tensor) -> Tensor:
 
 def _own(outputs: tuple[Tensor, ...], updates: tuple[Update, ...]) -> list[Update]:
     """Updates whose new values are written by a node that does nothing else."""
-    graph = Graph.closed((), outputs, updates)
-    uses = Counter(t for node in graph.nodes for t in node.inputs)
-    uses.update(outputs)
-    uses.update(new for _, new in updates)
+    uses = Graph.closed((), outputs, updates).uses()
     plain = [
         (leaf, new if _is_own(leaf, new, uses) else copied(new))
         for leaf, new in updates

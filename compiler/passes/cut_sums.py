@@ -11,7 +11,6 @@ sums that would fall into more than MOST_PIECES.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -70,8 +69,7 @@ def cut_sums(graph: Graph) -> Graph:
 
 def _inner(graph: Graph) -> set[Tensor]:
     """The sums that are only terms of another sum of their type."""
-    uses = Counter(t for node in graph.nodes for t in node.inputs)
-    uses.update(graph.roots)
+    uses = graph.uses()
     return {
         t
         for node in graph.nodes

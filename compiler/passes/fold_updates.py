@@ -12,7 +12,6 @@ moments, nor where gradients have to be finite before the step.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -34,8 +33,7 @@ class _Step:
 
 def fold_updates(graph: Graph) -> Graph:
     """``W - rate * (x @ y) = W + x @ (-rate * y)`` where it is the new W."""
-    uses = Counter(t for node in graph.nodes for t in node.inputs)
-    uses.update(graph.roots)
+    uses = graph.uses()
     updates = tuple((leaf, _folded(leaf, new, uses)) for leaf, new in graph.updates)
     if all(a is b for (_, a), (_, b) in zip(updates, graph.updates, strict=True)):
         return graph

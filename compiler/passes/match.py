@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from staticgrad.ir.graph import Graph, Rule, rebuilt, rewritten
+from staticgrad.ir.graph import Finish, Graph, Rule, rebuilt, rewrite
 from staticgrad.ir.node import Constant, Node, Tensor
 from staticgrad.ir.op import View
 from staticgrad.ir.types import DType, kind_of
@@ -100,7 +100,7 @@ def chase(rule: NodeRule, node: Node) -> Tensor | None:
 
 def replaced(
     graph: Graph,
-    finish: Callable[[Tensor, Tensor], Tensor],
+    finish: Finish,
     inside: Callable[[Graph], Graph],
 ) -> Graph:
     """`graph` with ``finish(old, now)`` in the place of every tensor `old`.
@@ -115,9 +115,4 @@ def replaced(
             return None
         return rebuilt(node, inputs, graphs).outputs
 
-    new = rewritten(graph.nodes, descend, finish=finish)
-    if not new:
-        return graph
-    outputs = tuple(new.get(t, t) for t in graph.outputs)
-    updates = tuple((leaf, new.get(t, t)) for leaf, t in graph.updates)
-    return Graph.closed(graph.inputs, outputs, updates)
+    return rewrite(graph, descend, finish, nested=False)

@@ -15,7 +15,6 @@ c that is NaN or infinite reaches only the rows that are there.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from staticgrad.compiler.passes.match import is_number
@@ -39,8 +38,7 @@ def scatter_into(graph: Graph) -> Graph:
 
 def _once(graph: Graph) -> Graph:
     """Every rule at most once along a path: who uses what is counted before."""
-    uses = Counter(t for node in graph.nodes for t in node.inputs)
-    uses.update(graph.roots)
+    uses = graph.uses()
 
     def rule(node: Node, inputs: Sequence[Tensor]) -> tuple[Tensor] | None:
         found = RULES.get(node.op.name)

@@ -7,6 +7,7 @@ graph's nodes are those that its outputs and updates reach.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -108,6 +109,12 @@ class Graph:
     def roots(self) -> tuple[Tensor, ...]:
         """Outputs and new values: everything that has to be computed."""
         return self.outputs + tuple(new for _, new in self.updates)
+
+    def uses(self) -> Counter[Tensor]:
+        """How often each tensor is an input of a node or a root."""
+        found = Counter(tensor for node in self.nodes for tensor in node.inputs)
+        found.update(self.roots)
+        return found
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -329,15 +336,20 @@ def homes(roots: Iterable[Tensor]) -> tuple[Graph, ...]:
 Rule = Callable[[Node, tuple[Tensor, ...]], "Sequence[Tensor] | None"]
 
 
-def rewrite(graph: Graph, rule: Rule) -> Graph:
+Finish = Callable[[Tensor, Tensor], Tensor]
+
+
+def rewrite(
+    graph: Graph, rule: Rule, finish: Finish | None = None, nested: bool = True
+) -> Graph:
     """`graph` with every node replaced by what `rule` gives for it.
 
     ``rule(node, inputs)`` sees the node and its already rewritten inputs; it returns
     the tensors that take the place of the node's outputs, or None to keep the node (on
     the new inputs). Nested graphs are rewritten first. If nothing changes the same
-    Graph object is returned.
+    Graph object is returned. `finish` and `nested` are as in ``rewritten``.
     """
-    new = rewritten(graph.nodes, rule)
+    new = rewritten(graph.nodes, rule, finish=finish, nested=nested)
     if not new:
         return graph
     outputs = tuple(new.get(t, t) for t in graph.outputs)
@@ -349,7 +361,7 @@ def rewritten(
     nodes: Sequence[Node],
     rule: Rule,
     replaced: Mapping[Tensor, Tensor] | None = None,
-    finish: Callable[[Tensor, Tensor], Tensor] | None = None,
+    finish: Finish | None = None,
     nested: bool = True,
 ) -> dict[Tensor, Tensor]:
     """What takes the place of outputs of `nodes`; those that stay are left out.
