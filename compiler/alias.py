@@ -21,7 +21,11 @@ from staticgrad.compiler.kernels import (
     Store,
     When,
 )
-from staticgrad.compiler.schedule import Schedule, Step
+from staticgrad.compiler.schedule import (
+    Schedule,
+    Step,
+    with_buffers,
+)
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.size import product
 
@@ -32,7 +36,7 @@ def in_place(schedule: Schedule) -> Schedule:
     merged: dict[int, int] = {}
     kernels: list[Step] = []
     for position, kernel in enumerate(schedule.kernels):
-        kernel = _renamed(kernel, merged)
+        kernel = with_buffers(kernel, lambda buffer: _root(buffer, merged))
         if isinstance(kernel, LoopKernel):
             kernel = _write_in_place(kernel, position, schedule, first, last, merged)
         kernels.append(kernel)
@@ -220,21 +224,14 @@ def _root(buffer: int, merged: dict[int, int]) -> int:
     return buffer
 
 
-def _renamed(kernel: Step, merged: dict[int, int]) -> Step:
-    if not any(o.buffer in merged for o in kernel.operands):
-        return kernel
-    operands = tuple(
-        replace(o, buffer=_root(o.buffer, merged)) for o in kernel.operands
-    )
-    return replace(kernel, operands=operands)  # type: ignore[arg-type]
-
-
 def _compact(schedule: Schedule, merged: dict[int, int]) -> Schedule:
     """Buffers that are left, numbered from 0."""
     kept = [b for b in schedule.buffers if b.number not in merged]
     number = {b.number: new for new, b in enumerate(kept)}
     buffers = tuple(replace(b, number=number[b.number]) for b in kept)
-    kernels = tuple(_moved(kernel, number) for kernel in schedule.kernels)
+    kernels = tuple(
+        with_buffers(kernel, number.__getitem__) for kernel in schedule.kernels
+    )
     return replace(
         schedule,
         buffers=buffers,
@@ -242,8 +239,3 @@ def _compact(schedule: Schedule, merged: dict[int, int]) -> Schedule:
         outputs=tuple(number[b] for b in schedule.outputs),
         finite=tuple(number[b] for b in schedule.finite),
     )
-
-
-def _moved(kernel: Step, number: dict[int, int]) -> Step:
-    operands = tuple(replace(o, buffer=number[o.buffer]) for o in kernel.operands)
-    return replace(kernel, operands=operands)  # type: ignore[arg-type]

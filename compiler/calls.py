@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from staticgrad.compiler.collapse import collapse, with_strides
+from staticgrad.compiler.collapse import (
+    collapse,
+    loops,
+    with_strides,
+)
 from staticgrad.compiler.kernels import (
     Access,
     Compute,
     GemmKernel,
     Kernel,
     Load,
-    Loop,
     LoopKernel,
     Mode,
     Number,
     Operand,
-    Site,
     Statement,
     Store,
+    site_of,
 )
 from staticgrad.compiler.layouts import base_of, gathered_strides, layout_of
 from staticgrad.compiler.materialise import matrix_of
@@ -74,7 +77,7 @@ def _product(
         batch_strides=(a.batch_stride, b.batch_stride, m * n),
         alpha=1.0,
         beta=1.0 if mode == "update" else 0.0,
-        sites=(_site(node),),
+        sites=(site_of(node),),
     )
 
 
@@ -174,10 +177,6 @@ def _target(node: Node) -> Access:
     return Access(2, tuple(strides), 0, (0, along))
 
 
-def _site(node: Node) -> Site:
-    return Site(node.op.name, node.source, node.scope)
-
-
 def _fill(node: Node, value: float | int | bool, buffer: int) -> LoopKernel:
     result = node.outputs[0]
     plain = Layout.contiguous(result.shape).strides
@@ -225,9 +224,7 @@ def _kernel(
     axes: tuple[Dim, ...] = shape or (1,)
     if not shape:
         body = with_strides(body, lambda _: (0,))
-    nested = body
-    for axis in reversed(range(len(axes))):
-        nested = (Loop(axis, nested),)
+    nested = loops(range(len(axes)), body)
     joined = axes
     if shape:
         joined, nested, _ = collapse(axes, nested, len(axes))
@@ -237,7 +234,7 @@ def _kernel(
         operands=tuple(operands),
         scratch=(),
         body=nested,
-        sites=(_site(node),),
+        sites=(site_of(node),),
         row_cost=product(joined[1:]) * cost,
         parallel=parallel,
     )

@@ -34,6 +34,13 @@ def statements_of(body: Sequence[Statement]) -> Iterator[Statement]:
             stack.extend(reversed(statement.body))
 
 
+def loops(axes: Sequence[int], body: Body) -> Body:
+    """`body` inside one loop per axis, the first axis outermost."""
+    for axis in reversed(axes):
+        body = (Loop(axis, body),)
+    return body
+
+
 def with_strides(body: Body, change: Callable[[Strides], Strides]) -> Body:
     """`body` with `change` applied to the strides of every access and index."""
     return tuple(_changed(statement, change) for statement in body)

@@ -11,7 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from staticgrad.compiler.kernels import Mode, Operand, Site
+from staticgrad.compiler.kernels import (
+    Mode,
+    Operand,
+    site_of,
+)
 from staticgrad.compiler.layouts import base_of
 from staticgrad.compiler.materialise import copied
 from staticgrad.compiler.schedule import (
@@ -219,7 +223,7 @@ class _Making:
             starts=starts,
             arena=arena,
             counter=counter,
-            sites=(Site(node.op.name, node.source, node.scope),),
+            sites=(site_of(node),),
             fails=may_fail(node),
             going=going,
             length=node.attrs.get("length", 0),

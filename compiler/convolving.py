@@ -11,19 +11,21 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from staticgrad.compiler.codegen import processor
-from staticgrad.compiler.collapse import collapse
+from staticgrad.compiler.collapse import (
+    collapse,
+    loops,
+)
 from staticgrad.compiler.kernels import (
     Access,
     FinishKernel,
     Load,
-    Loop,
     LoopKernel,
     Operand,
     Reach,
-    Site,
     Statement,
     Store,
     Tiles,
+    site_of,
 )
 from staticgrad.compiler.layouts import base_of, layout_over
 from staticgrad.compiler.schedule import BufferKind
@@ -178,7 +180,7 @@ class Making:
         self.shape = sizes_of(node)
         self.dtype = node.types[0].dtype
         self.bits = 8 * self.dtype.itemsize
-        self.site = Site(node.op.name, node.source, node.scope)
+        self.site = site_of(node)
 
     def operand(self, tensor: Tensor) -> Operand:
         """An input."""
@@ -271,15 +273,14 @@ class Making:
             ),
             Store(Access(1, written, written[1] * first), 0),
         )
-        for axis in reversed(range(len(axes))):
-            body = (Loop(axis, body),)
-        axes, body, _ = collapse(axes, body, len(axes))
+        nested = loops(range(len(axes)), body)
+        axes, nested, _ = collapse(axes, nested, len(axes))
         return LoopKernel(
             name="pack",
             axes=axes,
             operands=(self.operand(w), Operand(packed, "write", self.dtype)),
             scratch=(),
-            body=body,
+            body=nested,
             sites=(self.site,),
             row_cost=product(axes[1:]),
         )

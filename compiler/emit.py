@@ -23,6 +23,7 @@ from staticgrad.compiler.kernels import (
     Site,
     Statement,
     Store,
+    site_of,
 )
 from staticgrad.compiler.layouts import (
     alignment,
@@ -97,7 +98,7 @@ class Emitter:
 
     def site(self, node: Node) -> int:
         """The number of the node's site in the kernel."""
-        self.sites.append(Site(node.op.name, node.source, node.scope))
+        self.sites.append(site_of(node))
         return len(self.sites) - 1
 
     def compute(self, node: Node, scope: Scope, stage: int) -> int:

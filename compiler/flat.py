@@ -14,7 +14,13 @@ from typing import Literal, TypeAlias
 
 from staticgrad.compiler.kernels import FinishKernel, Kernel, Site
 from staticgrad.compiler.plan import Plan, Region
-from staticgrad.compiler.schedule import Buffer, ControlKernel, Port, Schedule
+from staticgrad.compiler.schedule import (
+    Buffer,
+    ControlKernel,
+    Port,
+    Schedule,
+    with_buffers,
+)
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.size import Dim, evaluate
 
@@ -167,8 +173,7 @@ class _Flattening:
         flat_of: Mapping[int, int],
         home: tuple[Path, int],
     ) -> None:
-        operands = tuple(replace(o, buffer=numbers[o.buffer]) for o in kernel.operands)
-        moved: Kernel = replace(kernel, operands=operands)  # type: ignore[arg-type]
+        moved = with_buffers(kernel, numbers.__getitem__)
         if isinstance(moved, FinishKernel):
             moved = replace(moved, chunks_of=flat_of[moved.chunks_of])
         self.kernels.append(moved)

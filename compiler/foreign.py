@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from staticgrad.compiler.collapse import loops
 from staticgrad.compiler.kernels import (
     Access,
     Block,
@@ -13,12 +14,11 @@ from staticgrad.compiler.kernels import (
     Invoke,
     Kernel,
     Load,
-    Loop,
     LoopKernel,
     Mode,
     Operand,
-    Site,
     Statement,
+    site_of,
 )
 from staticgrad.compiler.layouts import base_of, layout_of
 from staticgrad.ir.foreign import Foreign
@@ -38,19 +38,16 @@ def called(node: Node, buffer_of: Callable[[Tensor], int]) -> list[Kernel]:
     """
     function: Foreign = node.attrs["function"]
     call = _Call(node, buffer_of)
-    body: tuple[Statement, ...] = tuple(call.statements(function))
-    for axis in reversed(range(len(call.axes))):
-        body = (Loop(axis, body),)
-    operands = call.operands
+    body = loops(range(len(call.axes)), tuple(call.statements(function)))
     work = sum((product(t.shape) for t in (*node.inputs, *node.outputs)), 0)
     leading = node.outputs[0].shape[: node.attrs["lead"]] if node.outputs else ()
     kernel = LoopKernel(
         name=node.op.name,
         axes=call.axes,
-        operands=tuple(operands),
+        operands=tuple(call.operands),
         scratch=(),
         body=body,
-        sites=(Site(node.op.name, node.source, node.scope),),
+        sites=(site_of(node),),
         row_cost=work if not leading else _behind(node),
         parallel=function.target is None and bool(leading),
         fails=True,
@@ -60,10 +57,7 @@ def called(node: Node, buffer_of: Callable[[Tensor], int]) -> list[Kernel]:
 
 def _behind(node: Node) -> Dim:
     """Elements that one index of the first axis stands for."""
-    total: Dim = 0
-    for tensor in (*node.inputs, *node.outputs):
-        total = total + product(tensor.shape[1:])
-    return total
+    return sum((product(t.shape[1:]) for t in (*node.inputs, *node.outputs)), 0)
 
 
 class _Call:

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias
 
 from staticgrad.compiler.schemes import Scheme
 from staticgrad.ir.foreign import Foreign
+from staticgrad.ir.node import Node
 from staticgrad.ir.size import Dim
 from staticgrad.ir.source import Source
 from staticgrad.ir.types import DType
@@ -259,6 +260,11 @@ class Site:
     op: str
     source: Source | None
     scope: str = ""
+
+
+def site_of(node: Node) -> Site:
+    """What an error in a kernel of `node` says."""
+    return Site(node.op.name, node.source, node.scope)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from staticgrad.compiler.kernels import (
     Kernel,
     LoopKernel,
     Operand,
-    Site,
+    site_of,
 )
 from staticgrad.compiler.layouts import awaited, base_of, is_view
 from staticgrad.compiler.materialise import materialise
@@ -32,7 +32,14 @@ from staticgrad.compiler.order import Task, order
 from staticgrad.compiler.placing import Region, regions
 from staticgrad.compiler.recompute import recompute
 from staticgrad.compiler.scanning import scanned
-from staticgrad.compiler.schedule import Buffer, BufferKind, Schedule, Step
+from staticgrad.compiler.schedule import (
+    Buffer,
+    BufferKind,
+    Schedule,
+    Step,
+    reads,
+    writes,
+)
 from staticgrad.compiler.selection import selected
 from staticgrad.compiler.shuffling import shuffled
 from staticgrad.compiler.squares import turned
@@ -268,8 +275,8 @@ class _Lowering:
                 left += map(base_of, base.inputs)
         for number in range(first, len(self.steps)):
             step = self.steps[number]
-            own = {o.buffer for o in step.kernel.operands if o.mode != "read"}
-            self.steps[number] = replace(step, waits=frozenset(waits - own))
+            own = writes(step.kernel)
+            self.steps[number] = replace(step, waits=frozenset(waits.difference(own)))
 
     def _lower_loop(self, group: Group, needed: set[Tensor]) -> None:
         made = [t for node in group.nodes for t in node.outputs if t in needed]
@@ -288,14 +295,13 @@ class _Lowering:
         code = node.op.code
         if not isinstance(code, Reduce):
             raise CompilerBug(f"{node} has slots but is no reduction")
-        site = Site(node.op.name, node.source, node.scope)
         kernel = FinishKernel(
             name=f"finish_{code.combine}",
             operands=(read, write),
             extent=product(tensor.shape),
             combine=code.combine,
             dtype=tensor.dtype,
-            sites=(site,),
+            sites=(site_of(node),),
         )
         self.steps.append(_Step(kernel, node in self.timing.early, False))
 
@@ -352,8 +358,8 @@ class _Lowering:
         gate = len(tasks)
         early = [number for number, step in enumerate(self.steps) if step.early]
         whole = [
-            Task(reads, writes, tuple(after) + ((gate,) if step.late else ()))
-            for (reads, writes), after, step in zip(
+            Task(read, written, tuple(after) + ((gate,) if step.late else ()))
+            for (read, written), after, step in zip(
                 tasks, before, self.steps, strict=True
             )
         ]
@@ -406,9 +412,8 @@ def _updates(step: _Step, buffer: int) -> bool:
 
 
 def _task(step: _Step) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    reads = [o.buffer for o in step.kernel.operands if o.mode != "write"]
-    writes = [o.buffer for o in step.kernel.operands if o.mode != "read"]
-    return tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes))
+    kernel = step.kernel
+    return tuple(dict.fromkeys(reads(kernel))), tuple(dict.fromkeys(writes(kernel)))
 
 
 def _dependencies(
@@ -418,21 +423,21 @@ def _dependencies(
     writers: dict[int, list[int]] = {}
     readers: dict[int, list[int]] = {}
     for number, step in enumerate(steps):
-        reads, writes = _task(step)
-        for buffer in reads:
+        read, written = _task(step)
+        for buffer in read:
             readers.setdefault(buffer, []).append(number)
-        for buffer in writes:
+        for buffer in written:
             writers.setdefault(buffer, []).append(number)
     result: list[tuple[int, ...]] = []
     for number, step in enumerate(steps):
-        reads, writes = _task(step)
+        read, written = _task(step)
         before: set[int] = set()
         for buffer in step.waits:
             before.update(writers.get(buffer, ()))
-        for buffer in reads:
+        for buffer in read:
             if buffers[buffer].kind not in ("stored", "carry"):
                 before.update(w for w in writers.get(buffer, ()))
-        for buffer in writes:
+        for buffer in written:
             if buffers[buffer].kind in ("stored", "carry"):
                 before.update(readers.get(buffer, ()))
             if buffer not in step.parts:

@@ -14,7 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from staticgrad.compiler.collapse import arranged, collapse
+from staticgrad.compiler.collapse import (
+    arranged,
+    collapse,
+    loops,
+)
 from staticgrad.compiler.costs import cost_of
 from staticgrad.compiler.emit import Emitter, Scope
 from staticgrad.compiler.fuse import Group
@@ -221,11 +225,10 @@ class _Nesting:
         own_part = access.strides[chunked] != 0
         identity = self.emit.new()
         fill: tuple[Statement, ...] = (Store(access, identity),)
-        for axis in reversed(range(len(access.strides))):
-            if access.strides[axis] != 0 and axis != chunked:
-                fill = (Loop(axis, fill),)
+        steps = enumerate(access.strides)
+        along = [axis for axis, step in steps if step != 0 and axis != chunked]
         start = self.row_start if own_part else self.emit.chunk.body
-        start.extend((Initial(identity, combine, dtype), *fill))
+        start.extend((Initial(identity, combine, dtype), *loops(along, fill)))
         old, new = self.emit.new(), self.emit.new()
         template = COMBINE_TEMPLATES[combine]
         scope.body.append(Load(old, access, dtype))
@@ -275,13 +278,6 @@ def _combine(node: Node) -> Combine:
     if not isinstance(code, Reduce):
         raise CompilerBug(f"{node} is not a reduction")
     return code.combine
-
-
-def loops(axes: Sequence[int], body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-    """`body` inside one loop per axis, the first axis outermost."""
-    for axis in reversed(axes):
-        body = (Loop(axis, body),)
-    return body
 
 
 def kernel_name(nodes: Sequence[Node]) -> str:

@@ -18,7 +18,13 @@ from dataclasses import dataclass, replace
 
 from staticgrad.compiler.kernels import FinishKernel
 from staticgrad.compiler.lower import with_makers
-from staticgrad.compiler.schedule import Schedule, Step
+from staticgrad.compiler.schedule import (
+    Schedule,
+    Step,
+    reads,
+    with_buffers,
+    writes,
+)
 
 ARENA = ("temporary", "slots", "arena")
 FIXED = ("stored", "carry")
@@ -43,16 +49,6 @@ class Stuck(Exception):
 
 class TooLong(Exception):
     """More kernels would run than are allowed."""
-
-
-def reads(kernel: Step) -> list[int]:
-    """The buffers that a kernel reads."""
-    return [o.buffer for o in kernel.operands if o.mode != "write"]
-
-
-def writes(kernel: Step) -> list[int]:
-    """The buffers that a kernel writes."""
-    return [o.buffer for o in kernel.operands if o.mode != "read"]
 
 
 class Uses:
@@ -223,7 +219,4 @@ class _Rerun:
 def _renamed(kernel: Step, name: dict[int, int]) -> Step:
     if not any(o.buffer in name for o in kernel.operands):
         return kernel
-    operands = tuple(
-        replace(o, buffer=name.get(o.buffer, o.buffer)) for o in kernel.operands
-    )
-    return replace(kernel, operands=operands)  # type: ignore[arg-type]
+    return with_buffers(kernel, lambda buffer: name.get(buffer, buffer))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from staticgrad.compiler.collapse import loops
 from staticgrad.compiler.kernels import (
     Access,
     Compute,
@@ -23,9 +24,9 @@ from staticgrad.compiler.kernels import (
     Number,
     Operand,
     Scratch,
-    Site,
     Statement,
     Store,
+    site_of,
 )
 from staticgrad.compiler.layouts import base_of, layout_of
 from staticgrad.errors import CompilerBug
@@ -67,7 +68,7 @@ def scanned(node: Node, buffer_of: Callable[..., int]) -> list[Kernel]:
         operands=(*reads, write),
         scratch=(Scratch(result.dtype, product(order.behind)),),
         body=order.nested(start, tuple(step)),
-        sites=(Site(node.op.name, node.source, node.scope),),
+        sites=(site_of(node),),
         row_cost=product(order.axes()[1:]) * COST,
     )
     return [kernel]
@@ -114,13 +115,7 @@ class _Order:
             along = self.axis if self.ahead else 1 if rank == 2 else 0
             behind = range(along + 1, rank)
         body: tuple[Statement, ...] = (
-            *_loops(behind, start),
-            Loop(along, _loops(behind, step)),
+            *loops(behind, start),
+            Loop(along, loops(behind, step)),
         )
-        return body if self.turned else _loops(range(along), body)
-
-
-def _loops(axes: range, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-    for axis in reversed(axes):
-        body = (Loop(axis, body),)
-    return body
+        return body if self.turned else loops(range(along), body)

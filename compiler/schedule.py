@@ -9,8 +9,9 @@ when all that reads them has run, and fails with the kernel around it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy.typing as npt
 
@@ -98,6 +99,24 @@ class ControlKernel:
 
 
 Step: TypeAlias = Kernel | ControlKernel
+AnyStep = TypeVar("AnyStep", bound=Step)
+
+
+def with_buffers(kernel: AnyStep, number: Callable[[int], int]) -> AnyStep:
+    """`kernel` on other buffers: ``number(b)`` instead of b."""
+    operands = tuple(replace(o, buffer=number(o.buffer)) for o in kernel.operands)
+    # Products and finishes have a fixed number of operands, here as many as before.
+    return replace(kernel, operands=operands)  # type: ignore[arg-type]
+
+
+def reads(kernel: Step) -> list[int]:
+    """The buffers that a kernel reads, those that it updates included."""
+    return [o.buffer for o in kernel.operands if o.mode != "write"]
+
+
+def writes(kernel: Step) -> list[int]:
+    """The buffers that a kernel writes, those that it updates included."""
+    return [o.buffer for o in kernel.operands if o.mode != "read"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from staticgrad.compiler.collapse import loops
 from staticgrad.compiler.kernels import (
     Access,
     Accumulate,
@@ -30,16 +31,16 @@ from staticgrad.compiler.kernels import (
     Number,
     Operand,
     Scratch,
-    Site,
     Statement,
     Store,
     When,
+    site_of,
 )
 from staticgrad.compiler.layouts import base_of, layout_of
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Layout, Select
-from staticgrad.ir.size import Dim
+from staticgrad.ir.size import Dim, product
 from staticgrad.ir.types import BOOL, INT64
 
 BLOCK = 16  # elements that are compared at once: one or a few vectors
@@ -63,20 +64,15 @@ def selected(node: Node, buffer_of: Callable[[Tensor], int]) -> list[Kernel]:
         Operand(buffer_of(values), "write", values.dtype),
         Operand(buffer_of(places), "write", places.dtype),
     )
-    body = _Body(x, k, LEADS % code.ahead, len(rows)).row()
-    for axis in reversed(range(len(rows))):
-        body = (Loop(axis, body),)
-    cost = x.shape[-1] * 4 + k * 16
-    for size in rows[1:]:
-        cost = cost * size
+    row = _Body(x, k, LEADS % code.ahead, len(rows)).row()
     kernel = LoopKernel(
         name=node.op.name,
         axes=axes,
         operands=operands,
         scratch=(Scratch(x.dtype, k + 1), Scratch(INT64, k + 1)),
-        body=body,
-        sites=(Site(node.op.name, node.source, node.scope),),
-        row_cost=cost,
+        body=loops(range(len(rows)), row),
+        sites=(site_of(node),),
+        row_cost=(x.shape[-1] * 4 + k * 16) * product(rows[1:]),
         parallel=k != 0,
     )
     return [kernel]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from staticgrad.compiler.collapse import loops
 from staticgrad.compiler.kernels import (
     INSIDE,
     Access,
@@ -20,15 +21,15 @@ from staticgrad.compiler.kernels import (
     Loop,
     LoopKernel,
     Operand,
-    Site,
     Statement,
     Store,
+    site_of,
 )
 from staticgrad.compiler.layouts import base_of, layout_of
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Layout, Shuffle
-from staticgrad.ir.size import Dim
+from staticgrad.ir.size import Dim, product
 from staticgrad.ir.types import INT64, UINT32, UINT64
 
 KEY, ORDER = 0, 1  # operands
@@ -44,12 +45,7 @@ def shuffled(node: Node, buffer_of: Callable[[Tensor], int]) -> list[Kernel]:
     axes: tuple[Dim, ...] = result.shape if result.ndim > 1 else (1, *result.shape)
     rank = len(axes)
     words, steps = _key_words(key, rank), _steps(code, result, rank)
-    body: tuple[Statement, ...] = (*words, Loop(rank - 1, steps))
-    for axis in reversed(range(rank - 1)):
-        body = (Loop(axis, body),)
-    cost: Dim = COST
-    for size in axes[1:]:
-        cost = cost * size
+    row = (*words, Loop(rank - 1, steps))
     kernel = LoopKernel(
         name=node.op.name,
         axes=axes,
@@ -58,9 +54,9 @@ def shuffled(node: Node, buffer_of: Callable[[Tensor], int]) -> list[Kernel]:
             Operand(buffer_of(result), "write", INT64),
         ),
         scratch=(),
-        body=body,
-        sites=(Site(node.op.name, node.source, node.scope),),
-        row_cost=cost,
+        body=loops(range(rank - 1), row),
+        sites=(site_of(node),),
+        row_cost=product(axes[1:]) * COST,
     )
     return [kernel]
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from staticgrad.compiler.codegen import processor
 from staticgrad.compiler.codegen.conv_spread import line_length
+from staticgrad.compiler.collapse import loops
 from staticgrad.compiler.convolving import Making, Sizes, image_of, lanes_for
 from staticgrad.compiler.kernels import (
     Access,
@@ -130,10 +131,8 @@ def _pack(m: Making, packed: int, lanes: int) -> LoopKernel:
     read = Access(0, (filters, down, right, channel), layout.offset)
     written = Access(1, (sizes.rows.taps * lanes, lanes, sizes.channels, 1))
     body: tuple[Statement, ...] = (Load(0, read, m.dtype), Store(written, 0))
-    for axis in reversed(range(len(axes))):
-        body = (Loop(axis, body),)
     operands = (m.operand(w), Operand(packed, "write", m.dtype))
-    return _loop(m, axes, operands, body)
+    return _loop(m, axes, operands, loops(range(len(axes)), body))
 
 
 def _loop(

@@ -10,8 +10,8 @@ A parallel launch hands the chunks of one kernel to workers. A worker takes the 
 chunk whenever it is done with one, and has a context (scratch memory) of its own; which
 worker computes a chunk does not change its bits. A serial run walks the same chunks.
 
-Weakness: a launch waits for all of its chunks, so short kernels in a row gain nothing
-from threads.
+Weakness: a launch waits for all of its chunks, so short kernels in a row gain from
+threads only as a region (regions.py).
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _commit(pc: int, stop: int) -> int:
 
 @njit(nogil=True)
 def _stopping(op: int, pc: int, stop: int) -> int:
-    """The code with which COMMIT or POLL ends the run, or 0."""
+    """The code with which COMMIT, POLL or LINK ends the run, or 0."""
     if op == COMMIT:
         return _commit(pc, stop)
     if op == POLL and atomic_load(stop) != 0:
