@@ -145,10 +145,10 @@ def _native(
     graph: Graph, mode: Mode, checked: Sequence[int], verify: bool, poison: bool,
     demanding: Callable[[Mapping[str, int]], None], budget: int | None,
 ) -> CpuTarget:  # fmt: skip
-    schedule, sites = _scheduled(graph, mode, checked, verify, {})
+    schedule, placed, sites = _scheduled(graph, mode, checked, verify, {})
     check = verify_plan if verify else _unverified
     fit = None if budget is None else partial(_fitted, schedule, budget, verify)
-    return CpuTarget(in_place(schedule), check, poison, sites, demanding, fit)
+    return CpuTarget(placed, check, poison, sites, demanding, fit)
 
 
 def _fitted(
@@ -166,24 +166,25 @@ def _cuda(
     demanding: Callable[[Mapping[str, int]], None],
 ) -> CudaTarget:  # fmt: skip
     device = current(open_device)
-    schedule, sites = _scheduled(graph, mode, checked, verify, {taps: all_taps})
+    _, placed, sites = _scheduled(graph, mode, checked, verify, {taps: all_taps})
     check = verify_plan if verify else _unverified
-    return CudaTarget(in_place(schedule), check, device, sites, demanding)
+    return CudaTarget(placed, check, device, sites, demanding)
 
 
 def _scheduled(
     graph: Graph, mode: Mode, checked: Sequence[int], verify: bool,
     instead: Mapping[Pass, Pass],
-) -> tuple[Schedule, list[Site]]:  # fmt: skip
-    """Kernels in order, not in place, and what the user calls what is `checked`."""
+) -> tuple[Schedule, Schedule, list[Site]]:  # fmt: skip
+    """Kernels in order, those in place, and what the user calls what is `checked`."""
     optimised = optimise(graph, mode, instead=instead)
     changing = [(leaf, new) for leaf, new in optimised.updates if new is not leaf]
     final = Graph.closed(optimised.inputs, optimised.outputs, changing)
     schedule = arranged(final, tuple(final.outputs[n] for n in checked))
+    placed = in_place(schedule)
     if verify:
-        verify_schedule(in_place(schedule), final)
+        verify_schedule(placed, final)
     named = [graph.outputs[n] for n in checked]
-    return schedule, [Site(t.op.name, t.source, t.scope) for t in named]
+    return schedule, placed, [Site(t.op.name, t.source, t.scope) for t in named]
 
 
 def _unverified(plan: Plan) -> None:

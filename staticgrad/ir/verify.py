@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from staticgrad.errors import CompilerBug, DTypeError, ShapeError
-from staticgrad.ir.graph import Graph, infer, topological
+from staticgrad.ir.graph import Graph, infer
 from staticgrad.ir.node import Constant, Input, Node, Parameter, State, Stored, Tensor
 from staticgrad.ir.op import VARIABLE, Gather, IndexCheck, Leaf, Scatter, View
 from staticgrad.ir.size import Dim, Size, symbols
@@ -45,7 +45,7 @@ def verify_graph(
     """
     known = set() if known is None else known
     bound = outer | _check_inputs(graph)
-    nodes = topological(graph.roots)
+    nodes = graph.nodes
     _check_order(nodes)
     listed = set(graph.inputs)
     for node in nodes:
