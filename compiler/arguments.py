@@ -17,7 +17,7 @@ from staticgrad.errors import DTypeError, GraphError, ShapeError
 from staticgrad.ir.node import Input
 from staticgrad.ir.size import Dim, Size, evaluate
 from staticgrad.ir.source import at, here
-from staticgrad.ir.types import kind_of
+from staticgrad.ir.types import kind_of, outside, require_range
 
 Array = npt.NDArray[Any]
 
@@ -47,8 +47,9 @@ class Signature:
         for name, value in kwargs.items():
             if name not in self.names:
                 raise GraphError(
-                    f"the call requires known inputs, got {name!r}; "
-                    f"they are {self._listed()}{at(here())}"
+                    f"the call requires known inputs, got {name!r}, on which no "
+                    f"result depends; they are {self._listed()}; compile takes others "
+                    f"too if they are in inputs=[...]{at(here())}"
                 )
             if name in given:
                 raise GraphError(
@@ -114,10 +115,8 @@ class Signature:
         if isinstance(value, np.ndarray):
             why = f"from {found.dtype}" if found.dtype != dtype else "to C order"
             self.notes[name] = f"{name}: copied at each call ({why})"
-        converted = np.array(found, dtype, order="C", copy=True, subok=False)
-        if kind_of(dtype) in "iu" and not np.array_equal(converted, found):
-            raise _outside(name, dtype)
-        return converted
+        require_range(f"input {name!r}", dtype, found)
+        return np.array(found, dtype, order="C", copy=True, subok=False)
 
     def _listed(self) -> str:
         return ", ".join(self.names) or "none"
@@ -136,20 +135,13 @@ def _as_array(value: Any, name: str, dtype: np.dtype[Any]) -> Array:
         if (kind_of(found.dtype) in "iu" and kind_of(dtype) == "u") or found.size == 0:
             found = np.asarray(value, dtype)
     except OverflowError:
-        raise _outside(name, dtype) from None
+        raise outside(f"input {name!r}", dtype, "a number") from None
     except ValueError as error:
         raise ShapeError(
             f"input {name!r} requires an array, got {type(value).__name__} ({error}); "
             f"make the rows equally long{at(here())}"
         ) from None
     return found
-
-
-def _outside(name: str, dtype: np.dtype[Any]) -> DTypeError:
-    return DTypeError(
-        f"input {name!r} requires {dtype}, got a number outside of its range; "
-        f"give the input another dtype{at(here())}"
-    )
 
 
 def bind_sizes(

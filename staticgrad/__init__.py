@@ -65,6 +65,10 @@ if not TYPE_CHECKING:
         """An AttributeError; of NumPy's names without a function, with advice."""
         raise AttributeError(_protocol.missing(name))
 
+    def __dir__() -> list[str]:
+        """What is public: not the modules that are imported on the way."""
+        return sorted([*__all__, "__doc__", "__name__", "__version__"])
+
 
 __all__ = [
     "CompilerBug",

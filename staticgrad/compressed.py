@@ -49,29 +49,35 @@ class SparseMatrix(NamedTuple):
     """A matrix whose pattern is known when the graph is built.
 
     `data` is a tensor of the elements that may not be zero, `indices` their rows and
-    columns, in the order of the rows; `shape` is that of the whole. Compile `data` and
-    hand its value to ``to_scipy``, or use ``scipy.sparse.coo_matrix((values, indices),
-    shape)``.
+    columns, in the order of the rows; `shape` is that of the whole. Compiled, it is a
+    SparseMatrix with the value of `data`, on which ``to_scipy()`` is called; or compile
+    `data` and hand its value to ``to_scipy``.
     """
 
     data: Tensor
     indices: tuple[Indices, Indices]
     shape: tuple[int, int]
 
-    def to_scipy(self, values: npt.ArrayLike) -> Any:
+    def to_scipy(self, values: npt.ArrayLike | None = None) -> Any:
         """`values`, what `data` was at a call, as a scipy.sparse.csr_matrix.
 
-        Raises ImportError where SciPy is not installed.
+        What a call gave has them itself. Raises GraphError without values, ImportError
+        where SciPy is not installed.
 
         >>> import staticgrad as sg
         >>> x = sg.parameter([1.0, 2.0], name="x")
-        >>> matrix = sg.sparse_jacobian(x * x, x)
-        >>> f = sg.compile(matrix.data, target="reference")
-        >>> matrix.to_scipy(f()).toarray().tolist()
+        >>> f = sg.compile(sg.sparse_jacobian(x * x, x), target="reference")
+        >>> f().to_scipy().toarray().tolist()
         [[2.0, 0.0], [0.0, 4.0]]
         """
+        found = self.data if values is None else values
+        if isinstance(found, Tensor):
+            raise GraphError(
+                f"to_scipy requires values, got {found!r}; compile the matrix and take "
+                f"what a call gives{at(here())}"
+            )
         sparse = importlib.import_module("scipy.sparse")  # optional, and slow to load
-        return sparse.csr_matrix((np.asarray(values), self.indices), self.shape)
+        return sparse.csr_matrix((np.asarray(found), self.indices), self.shape)
 
 
 def sparse_jacobian(

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
+
 from staticgrad.budgets import budget_bytes
 from staticgrad.compiler.alias import in_place
 from staticgrad.compiler.backends.cpu import CpuTarget
@@ -40,12 +42,13 @@ from staticgrad.ir.source import at, here
 from staticgrad.ir.verify import node_symbols
 from staticgrad.ops.random import key_words
 from staticgrad.tapping import is_shared, ring_of, tapped
-from staticgrad.trees import flatten, unflatten
+from staticgrad.trees import TreeDef, flatten, unflatten
 
 Mode = Literal["train", "eval"]
 
 _MODES = ("train", "eval")
 _TARGETS = ("cpu", "cuda", "reference")
+_KNOWN = (np.ndarray, np.generic, bool, int, float)
 
 
 def compile(
@@ -63,6 +66,7 @@ def compile(
 ) -> Executable:
     """An executable that computes `outputs`, any tree of tensors, from `inputs`.
 
+    Arrays and numbers beside tensors in the tree are given back as they are.
     Without `inputs` it takes those that are needed, in the order in which they were
     made. `updates` are pairs of `update`, or a Graph for all of its own; they are
     applied at once, at the end of a call. `mode` says which side of `by_mode` is meant;
@@ -102,7 +106,7 @@ def compile(
     budget = _budget(memory_budget, target)
     make = partial(_made, graph, mode, target, checked, verify, poison, budget)
     return Executable(
-        make(()), used, partial(unflatten, treedef), len(tensors), sizes,
+        make(()), used, _tree(treedef, leaves), len(tensors), sizes,
         trace=partial(traced, graph, mode, checked),
         tapping=Tapping(make, partial(is_shared, graph, mode), ring_of),
     )  # fmt: skip
@@ -200,13 +204,28 @@ def _check_choice(name: str, value: str, known: Sequence[str]) -> None:
 
 
 def _tensors(leaves: Sequence[Any]) -> list[Tensor]:
+    """The tensors among `leaves`, at least one if there are leaves."""
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    allowed = (Tensor, *_KNOWN) if tensors else (Tensor,)
     for leaf in leaves:
-        if not isinstance(leaf, Tensor):
+        if not isinstance(leaf, allowed):
             raise GraphError(
                 f"compile requires tensors as outputs, got {type(leaf).__name__}; "
                 f"wrap a number in sg.constant{at(here())}"
             )
-    return list(leaves)
+    return tensors
+
+
+def _tree(treedef: TreeDef, leaves: Sequence[Any]) -> Callable[[Sequence[Any]], Any]:
+    """From values of the tensors among `leaves` to the tree, the others as they are."""
+    template = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+
+    def rebuilt(values: Sequence[Any]) -> Any:
+        rest = iter(values)
+        filled = [next(rest, None) if leaf is None else leaf for leaf in template]
+        return unflatten(treedef, filled)
+
+    return rebuilt
 
 
 def _all_updates(

@@ -92,7 +92,7 @@ def test_arrays_of_any_layout(target, change):
         ((X,), {}, "requires all inputs, got none for 'y'"),
         ((), {}, "got none for 'x', 'y'"),
         ((X, Y, Y), {}, "at most 2 inputs, got 3; they are x, y"),
-        ((X, Y), {"z": 1}, "known inputs, got 'z'"),
+        ((X, Y), {"z": 1}, "known inputs, got 'z', on which no result depends"),
         ((X, Y), {"x": X}, "got 'x' by position and by keyword"),
     ],
 )
@@ -450,6 +450,7 @@ def test_what_compile_refuses():
         (lambda: sg.compile(x + other), "names of their own, got 'x' twice"),
         (lambda: sg.compile(x, inputs=[x, x + y]), "inputs made by sg.input"),
         (lambda: sg.compile(3.0), "tensors as outputs, got float"),
+        (lambda: sg.compile([x, "y"]), "tensors as outputs, got str"),
         (lambda: sg.compile(x, mode="test"), "mode 'train' or 'eval', got 'test'"),
         (
             lambda: sg.compile(x, target="gpu"),

@@ -112,6 +112,10 @@ def test_constants():
         sg.constant(["a"])
     with pytest.raises(sg.DTypeError, match="known now"):
         sg.constant(sg.input("x"))
+    for wide in (2**40 + 5, [0, -(2**31) - 1], np.array(2**31)):
+        with pytest.raises(sg.DTypeError, match="constant requires int32, got"):
+            sg.constant(wide, "int32")
+    assert sg.constant([-(2**31), 2**31 - 1], "int32").dtype == np.int32
 
 
 def test_update_returns_and_registers_the_pair():
@@ -179,3 +183,13 @@ def test_by_mode_promotes_and_broadcasts():
 def test_leaves_know_their_line():
     for leaf in (sg.input("x"), sg.parameter(0.0), sg.state(0.0), sg.constant(0.0)):
         assert str(leaf.source).startswith("test_leaves.py:")
+
+
+def test_unknown_dtypes_are_told_the_known_ones():
+    with pytest.raises(sg.DTypeError, match=r"one of bfloat16, .*uint8, got 'float99'"):
+        sg.input("x", (), "float99")
+
+
+def test_only_what_is_public_is_listed():
+    assert {"grad", "nn", "Tensor", "__version__"} < set(dir(sg))
+    assert not {"ir", "compiler", "lifting"} & set(dir(sg))

@@ -197,6 +197,18 @@ def test_a_tridiagonal_hessian_takes_three_products_and_a_jacobian_two() -> None
     assert column_colours(dependence(x[1:] * x[:-1], x)).max() + 1 == 2
 
 
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_compiled_as_a_whole(target: Any) -> None:
+    x = parameter(X)
+    matrix = sg.sparse_hessian(five_diagonals(x), x)
+    found = sg.compile({"h": matrix, "n": 3}, target=target)()
+    assert found["n"] == 3
+    assert found["h"].shape == (12, 12)
+    whole = np.zeros((12, 12))
+    whole[found["h"].indices] = found["h"].data
+    np.testing.assert_array_equal(whole, dense(matrix, target))
+
+
 # ---- cost ----------------------------------------------------------------------------
 
 
@@ -232,6 +244,8 @@ def test_errors() -> None:
         sg.sparse_jacobian(x, x, mode="both")
     with pytest.raises(sg.ShapeError, match="sparse_hessian requires a scalar"):
         sg.sparse_hessian(x, x)
+    with pytest.raises(sg.GraphError, match="to_scipy requires values"):
+        sg.sparse_jacobian(x, x).to_scipy()
 
 
 def test_scipy() -> None:

@@ -21,7 +21,7 @@ from staticgrad.errors import DTypeError, ShapeError
 from staticgrad.ir.op import Op
 from staticgrad.ir.size import Dim, Shape
 from staticgrad.ir.source import Source, at, here
-from staticgrad.ir.types import DType, TensorType
+from staticgrad.ir.types import DType, TensorType, require_range
 
 if TYPE_CHECKING:
     from staticgrad.ir.graph import Graph
@@ -349,13 +349,8 @@ class Storage:
                 f"assigning to {name} requires {self.array.dtype}, got {new.dtype}; "
                 f"cast it with .astype({str(self.array.dtype)!r}){at(here())}"
             )
-        converted = new.astype(self.array.dtype)
-        if new.dtype.kind in "iu" and not np.array_equal(converted, new):
-            raise DTypeError(
-                f"assigning to {name} requires {self.array.dtype}, got a number "
-                f"outside of its range; use another dtype{at(here())}"
-            )
-        np.copyto(self.array, converted)
+        require_range(f"assigning to {name}", self.array.dtype, new)
+        np.copyto(self.array, new, "same_kind")
 
 
 AWAY: WeakKeyDictionary[Storage, Owner] = WeakKeyDictionary()

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from staticgrad.errors import DTypeError, ShapeError
 from staticgrad.ir.size import Dim, Shape
+from staticgrad.ir.source import at, here
 
 DType = np.dtype[Any]
 
@@ -65,14 +66,38 @@ class TensorType:
 
 def as_dtype(dtype: npt.DTypeLike) -> DType:
     """`dtype` as a NumPy dtype in native byte order, if staticgrad supports it."""
+    names = ", ".join(sorted(d.name for d in SUPPORTED))
     try:
         found = np.dtype(dtype).newbyteorder("=")
     except TypeError as error:
-        raise DTypeError(f"dtype requires a NumPy dtype, got {dtype!r}") from error
+        raise DTypeError(f"dtype requires one of {names}, got {dtype!r}") from error
     if found not in SUPPORTED:
-        names = ", ".join(sorted(d.name for d in SUPPORTED))
         raise DTypeError(f"dtype requires one of {names}, got {found.name}")
     return found
+
+
+def require_range(what: str, dtype: DType, value: int | npt.NDArray[Any]) -> None:
+    """Raise DTypeError, naming `what`, for integers that an integer `dtype` lacks."""
+    if kind_of(dtype) not in "iu":
+        return
+    limits = np.iinfo(dtype)
+    for number in (value,) if isinstance(value, int) else _extremes(value):
+        if not limits.min <= number <= limits.max:
+            raise outside(what, dtype, str(number))
+
+
+def _extremes(array: npt.NDArray[Any]) -> tuple[int, ...]:
+    if kind_of(array.dtype) not in "iu" or not array.size:
+        return ()
+    return int(array.min()), int(array.max())
+
+
+def outside(what: str, dtype: DType, value: str) -> DTypeError:
+    """The error of a number that `dtype` does not hold."""
+    return DTypeError(
+        f"{what} requires {dtype}, got {value}, which is outside of its range; use "
+        f"another dtype{at(here())}"
+    )
 
 
 def kind_of(dtype: DType) -> str:

@@ -38,6 +38,7 @@ from staticgrad.ir.types import (
     TensorType,
     as_dtype,
     kind_of,
+    require_range,
 )
 
 ShapeLike: TypeAlias = "int | str | Size | Iterable[int | str | Size]"
@@ -178,7 +179,9 @@ def constant(value: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Consta
         return number(value)  # type: ignore[arg-type]
     array = as_array("constant", value)
     if dtype is not None:
-        array = np.asarray(value).astype(dtype_of("constant", dtype))
+        target, array = dtype_of("constant", dtype), np.asarray(value)
+        require_range("constant", target, array)
+        array = array.astype(target)
     return frozen(array)
 
 
@@ -198,13 +201,8 @@ def number(value: bool | int | float, dtype: DType | None = None) -> Constant:
     """A Python number as a constant: weak, or of `dtype`, which must hold it."""
     kind = number_type(value)
     target = kind.dtype if dtype is None else dtype
-    if isinstance(value, int) and kind_of(target) in "iu":
-        limits = np.iinfo(target)
-        if not limits.min <= value <= limits.max:
-            raise DTypeError(
-                f"constant requires a value that {target} holds, got {value}; "
-                f"use another dtype{at(here())}"
-            )
+    if isinstance(value, int):
+        require_range("constant", target, value)
     with np.errstate(over="ignore"):
         array = np.asarray(
             _as_float(value) if kind_of(target) == "f" else value, target
@@ -256,7 +254,7 @@ def dtype_of(name: str, dtype: npt.DTypeLike) -> DType:
         return as_dtype(dtype)
     except DTypeError as error:
         text = str(error).replace("dtype requires", f"{name} requires a dtype that is")
-        raise DTypeError(f"{text}; choose one of these{at(here())}") from None
+        raise DTypeError(f"{text}; choose one of those{at(here())}") from None
 
 
 def as_shape(name: str, shape: ShapeLike, names: bool = False) -> Shape:
