@@ -26,6 +26,7 @@ from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.program import Code, compile_schedule
 from staticgrad.compiler.requirements import accept
 from staticgrad.compiler.schedule import Schedule
+from staticgrad.compiler.watch import loops, watched
 from staticgrad.ir.node import anything_away, bring_home
 from staticgrad.ir.size import evaluate
 
@@ -78,7 +79,8 @@ class CpuTarget:
         fit: Callable[[Mapping[str, int]], Schedule] | None = None,
     ) -> None:
         """`fit` gives another Schedule of the same results for given sizes."""
-        self.machine = vm.load()
+        machine = vm.load()
+        self.machine = watched(machine) if loops(schedule) else machine
         self.code: Code = compile_schedule(schedule, checked)
         self.planned: deque[Plan] = deque(maxlen=MOST_SIZES)
         self._verify = verify
