@@ -14,9 +14,9 @@ that a failed step changes no parameter.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from staticgrad.compiler.codegen.cuda_expression import NotInSubset, Typed
 from staticgrad.compiler.codegen.cuda_lanes import BLOCK, WARP, Lanes
@@ -39,7 +39,6 @@ from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.kernels import (
     Access,
     Accumulate,
-    Compute,
     Load,
     Loop,
     LoopKernel,
@@ -160,20 +159,19 @@ class _Kernel:
         line = self.writer.line
         line("at = uint32(cuda.grid(1))")
         line("workers = uint32(cuda.gridsize(1))")
-        if self.kernel.scratch:
-            line("worker = at")
-        self.statements.worker = "worker"
-        self._spread("at", "workers", self.mapping.spread, self._walk)
+        self.statements.worker = "at"
+        self._positions(self.mapping.spread, "at", "workers", self._walk)
 
     def _warp(self) -> None:
         line = self.writer.line
         self._warp_number("at")
         line("workers = uint32(uint32(cuda.gridDim.x) * warps)")
-        if self.kernel.scratch:
-            line("worker = at")
-        self.statements.worker = "worker"
+        self.statements.worker = "at"
         self.lanes.group = WARP
-        self._spread("at", "workers", self.mapping.spread, self._together_row)
+        before, body = self.mapping.before, self.mapping.body
+        self._positions(
+            self.mapping.spread, "at", "workers", lambda: self._row_of(before, body)
+        )
 
     def _column(self) -> None:
         self._chunk("uint32(cuda.blockIdx.x)")
@@ -235,29 +233,13 @@ class _Kernel:
 
     # Loops
 
-    def _spread(
-        self, at: str, workers: str, axes: Sequence[int], inside: object
-    ) -> None:
-        """A loop in which each worker takes every `workers`-th position."""
-        self.writer.line(f"total = {self.statements.total(axes)}")
-        self.writer.line(f"while {at} < total:")
-        with self.writer.indented():
-            self.statements.decode(axes, at)
-            inside()  # type: ignore[operator]
-            self.writer.line(f"{at} = uint32({at} + {workers})")
-
     def _walk(self) -> None:
         self._walked(self.mapping.walked, self.mapping.before, self.mapping.body)
-
-    def _together_row(self) -> None:
-        for statement in self.mapping.before:
-            self.statements.write(statement)
-        self._together(self.mapping.body)
 
     def _sequential(self, body: Body) -> None:
         for statement in body:
             if isinstance(statement, Loop):
-                self._loop(statement.axis, lambda s=statement: self._sequential(s.body))
+                self._loop(statement.axis, partial(self._sequential, statement.body))
             elif isinstance(statement, When):
                 condition = self.statements.values[statement.condition].text
                 self.writer.line(f"if {condition}:")
@@ -274,13 +256,13 @@ class _Kernel:
         register = self.partial.get(statement.register, own)
         self.statements.combine(statement.combine, register, value)
 
-    def _loop(self, axis: int, inside: object) -> None:
+    def _loop(self, axis: int, inside: Callable[[], None]) -> None:
         """Every index of `axis`, in order."""
         first, last = self._range(axis)
         self.writer.line(f"i{axis} = {first}")
         self.writer.line(f"while i{axis} < {last}:")
         with self.writer.indented():
-            inside()  # type: ignore[operator]
+            inside()
             self.writer.line(f"i{axis} = uint32(i{axis} + uint32(1))")
 
     def _range(self, axis: int) -> tuple[str, str]:
@@ -290,45 +272,37 @@ class _Kernel:
 
     def _walked(self, axes: Sequence[int], before: Body, body: Body) -> None:
         """Loops over `axes` in order; what they only combine stays in registers."""
-        kept = _kept_in_registers(body, axes)
-        registers = {}
-        for old, access in kept.items():
-            place = self.statements.place(access)
+        held: dict[Access, Typed] = {}
+        for access in _kept_in_registers(body, axes):
             dtype = self.kernel.operands[access.operand].dtype
-            held = self.statements.loaded(place, dtype)
-            name = self.statements.expressions.temporary(held)
-            registers[old] = Typed(name, computed(dtype))
-        self._nested(axes, lambda: self._innermost(before, body, registers))
-        for old, access in kept.items():
-            self.statements.values[old] = registers[old]
+            value = self.statements.loaded(self.statements.place(access), dtype)
+            name = self.statements.expressions.temporary(value)
+            held[access] = Typed(name, computed(dtype))
+        self._nested(axes, lambda: self._innermost(before, body, held))
+        for access, register in held.items():
             place = self.statements.place(access)
-            text = self.statements.stored(old, self.statements.kept_as(access))
+            text = self.statements.stored(register, self.statements.kept_as(access))
             self.writer.line(f"{place} = {text}")
 
-    def _nested(self, axes: Sequence[int], inside: object) -> None:
+    def _nested(self, axes: Sequence[int], inside: Callable[[], None]) -> None:
         if not axes:
-            inside()  # type: ignore[operator]
+            inside()
             return
         self._loop(axes[0], lambda: self._nested(axes[1:], inside))
 
-    def _innermost(self, before: Body, body: Body, registers: dict[int, Typed]) -> None:
+    def _innermost(self, before: Body, body: Body, held: dict[Access, Typed]) -> None:
         for statement in before:
             self.statements.write(statement)
-        stored = {
-            s.value: registers[s_old]
-            for s_old, s in _stores_of(body, registers).items()
-        }
-        skipped = {id(s) for s in _stores_of(body, registers).values()}
         for statement in body:
-            if isinstance(statement, Load) and statement.result in registers:
-                self.statements.values[statement.result] = registers[statement.result]
-            elif id(statement) in skipped:
-                continue
+            if isinstance(statement, Load) and statement.access in held:
+                now = self.statements.expressions.temporary(held[statement.access].text)
+                dtype = held[statement.access].dtype
+                self.statements.values[statement.result] = Typed(now, dtype)
+            elif isinstance(statement, Store) and statement.access in held:
+                new = self.statements.values[statement.value].text
+                self.writer.line(f"{held[statement.access].text} = {new}")
             else:
                 self._sequential((statement,))
-            if isinstance(statement, Compute) and statement.result in stored:
-                new = self.statements.values[statement.result].text
-                self.writer.line(f"{stored[statement.result].text} = {new}")
 
     # Together: all lanes of a warp or block
 
@@ -363,7 +337,7 @@ class _Kernel:
         self._shared_out(chain, "lane", self.lanes.count)
         self._synchronise((*chain.before, *chain.body))
 
-    def _with_partials(self, chain: Chain, inside: object) -> None:
+    def _with_partials(self, chain: Chain, inside: Callable[[], None]) -> None:
         """Run `inside` with a register of its own per lane, then combine them."""
         outer = outer_registers((*chain.before, *chain.body))
         before = dict(self.partial)
@@ -373,7 +347,7 @@ class _Kernel:
                 -1 - register, statement.combine, statement.dtype
             )
             self.statements.values[register] = own
-        inside()  # type: ignore[operator]
+        inside()
         for register, statement in outer.items():
             partial = self.partial[register]
             self.lanes.combine(statement.combine, partial)
@@ -392,7 +366,12 @@ class _Kernel:
         self.lanes.group = WARP
 
         def rows() -> None:
-            self._positions(chain.axes, "warp", "warps", lambda: self._row_of(chain))
+            self._positions(
+                chain.axes,
+                "warp",
+                "warps",
+                lambda: self._row_of(chain.before, chain.body),
+            )
             self.lanes.group = "warps"
 
         self._with_partials(chain, rows)
@@ -400,10 +379,10 @@ class _Kernel:
         line("lane = thread")
         self._synchronise((*chain.before, *chain.body))
 
-    def _row_of(self, chain: Chain) -> None:
-        for statement in chain.before:
+    def _row_of(self, before: Body, body: Body) -> None:
+        for statement in before:
             self.statements.write(statement)
-        self._together(chain.body)
+        self._together(body)
 
     def _shared_out(self, chain: Chain, first: str, step: str) -> None:
         """The free axes of a chain over lanes, the others in order inside."""
@@ -415,7 +394,7 @@ class _Kernel:
         )  # fmt: skip
 
     def _positions(
-        self, axes: Sequence[int], first: str, step: str, inside: object
+        self, axes: Sequence[int], first: str, step: str, inside: Callable[[], None]
     ) -> None:
         """Every `step`-th position of `axes` from `first` on."""
         expressions = self.statements.expressions
@@ -434,7 +413,7 @@ class _Kernel:
             self.statements.decode(axes, at)
             if in_chunks:
                 self.writer.line("i0 = uint32(i0 + begin)")
-            inside()  # type: ignore[operator]
+            inside()
             self.writer.line(f"{at} = uint32({at} + {step})")
 
     def _synchronise(self, body: Body) -> None:
@@ -446,30 +425,20 @@ class _Kernel:
             self.lanes.synchronise()
 
 
-def _kept_in_registers(body: Body, axes: Sequence[int]) -> dict[int, Access]:
-    """Loads of places that do not move along `axes` and that `body` combines into."""
+def _kept_in_registers(body: Body, axes: Sequence[int]) -> list[Access]:
+    """Places that do not move along `axes` and that `body` combines into."""
     if not axes:
-        return {}
-    stores = {s.access: s for s in body if isinstance(s, Store)}
-    return {
-        s.result: s.access
-        for s in body
-        if isinstance(s, Load)
-        and s.access in stores
-        and s.access.operand >= 0
-        and s.access.dynamic is None
-        and all(s.access.strides[axis] == 0 for axis in axes)
-    }
-
-
-def _stores_of(body: Body, registers: dict[int, Typed]) -> dict[int, Store]:
-    """The store that belongs to each load that is kept in a register."""
-    loads = {s.access: s.result for s in body if isinstance(s, Load)}
-    return {
-        loads[s.access]: s
-        for s in body
-        if isinstance(s, Store) and loads.get(s.access) in registers
-    }
+        return []
+    loaded = dict.fromkeys(s.access for s in body if isinstance(s, Load))
+    stored = {s.access for s in body if isinstance(s, Store)}
+    return [
+        access
+        for access in loaded
+        if access in stored
+        and access.operand >= 0
+        and access.dynamic is None
+        and all(access.strides[axis] == 0 for axis in axes)
+    ]
 
 
 def _stored(dtype: DType) -> str:

@@ -108,11 +108,6 @@ class Statements:
         extent = self.count(self.kernel.scratch[area].extent)
         return f"s{area}[uint32({self.worker} * {extent} + {where})]"
 
-    def total(self, axes: Sequence[int]) -> str:
-        """The product of the extents of `axes`."""
-        counts = [self.count(self.kernel.axes[axis]) for axis in axes]
-        return counts[0] if len(counts) == 1 else f"uint32({' * '.join(counts)})"
-
     def decode(self, axes: Sequence[int], position: str) -> None:
         """The indices of `axes` from their flat position, the last axis fastest."""
         if len(axes) == 1:
@@ -168,7 +163,8 @@ class Statements:
                 self.define(result, self.loaded(place, dtype), computed(dtype))
             case Store(access, value):
                 place = self.place(access)
-                self.line(f"{place} = {self.stored(value, self.kept_as(access))}")
+                text = self.stored(self.values[value], self.kept_as(access))
+                self.line(f"{place} = {text}")
             case Compute():
                 self._compute(statement)
             case Index(result, strides, offset):
@@ -201,9 +197,8 @@ class Statements:
             return self.kernel.scratch[-1 - access.operand].dtype
         return self.kernel.operands[access.operand].dtype
 
-    def stored(self, value: int, dtype: DType) -> str:
+    def stored(self, typed: Typed, dtype: DType) -> str:
         """A value as it lies in memory."""
-        typed = self.values[value]
         if dtype == BOOL:
             return f"(uint8(1) if {typed.text} else uint8(0))"
         if is_half(dtype):
