@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic
 
 from benchmarks.tables import duration, table
+from staticgrad.compiler.codegen.emitter import Emitter
 from staticgrad.compiler.codegen.language import namespace
+from staticgrad.compiler.codegen.numbers import same
 from staticgrad.compiler.codegen.processor import has_fma
 
 NAMES = tuple(
@@ -35,34 +37,22 @@ BLOCK = 1 << 14
 PATTERNS = 1 << 32
 
 
-@intrinsic
-def _float_of(typing, word):  # type: ignore[no-untyped-def]
-    """The float32 or float64 with the bits of an unsigned integer."""
-    result = {types.uint32: types.float32, types.uint64: types.float64}[word]
-
-    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        return builder.bitcast(args[0], context.get_value_type(result))
-
-    return result(word), generate
+_bits_of = same(1, lambda b, _kind, x: Emitter(b, x.type).bits(x), types.uint32)
+_float_of = same(
+    1, lambda b, _kind, word: b.bitcast(word, ir.FloatType()), types.float32
+)
+_double_of = same(
+    1, lambda b, _kind, word: b.bitcast(word, ir.DoubleType()), types.float64
+)
 
 
-@intrinsic
-def _bits_of(typing, number):  # type: ignore[no-untyped-def]
-    """The bits of a float32, an unsigned integer."""
-
-    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        return builder.bitcast(args[0], context.get_value_type(types.uint32))
-
-    return types.uint32(number), generate
-
-
-def _examiner(name: str):  # type: ignore[no-untyped-def]
+def _examiner(name: str) -> Callable:
     """A function of the first pattern: (worst ulp, its pattern, mismatches)."""
     function = namespace()[f"{name}_any" if name in GUARDED else name]
     floor = np.float64(1.0 if name in ROOTED else 0.0)
 
     @njit(error_model="numpy", inline="always")
-    def error(word):  # type: ignore[no-untyped-def]
+    def error(word):
         x = _float_of(np.uint32(word))
         got = function(x)
         exact = function(np.float64(x))
@@ -74,12 +64,12 @@ def _examiner(name: str):  # type: ignore[no-untyped-def]
             return 0.0 if same else np.inf
         scale = np.float32(max(abs(exact), floor))
         exponent = max(_bits_of(scale) >> 23, 1)
-        unit = _float_of(np.uint64(exponent + (1023 - 127 - 23)) << np.uint64(52))
+        unit = _double_of(np.uint64(exponent + (1023 - 127 - 23)) << np.uint64(52))
         apart = abs(np.float64(got) - exact) / unit
         return apart if apart < np.inf else np.inf
 
     @njit(error_model="numpy", nogil=True)
-    def examine(first, count, step, errors):  # type: ignore[no-untyped-def]
+    def examine(first, count, step, errors):
         worst, where, mismatches = 0.0, first, 0
         for start in range(first, first + count * step, BLOCK * step):
             for k in range(BLOCK):
