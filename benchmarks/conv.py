@@ -14,15 +14,15 @@ import math
 import subprocess
 import sys
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks import machine
+from benchmarks.engines import installed
 from benchmarks.images.cases import CASES, Case
-from benchmarks.processes import ROOT, reason
-from benchmarks.tables import duration, ratio, table
+from benchmarks.processes import ROOT, Process
+from benchmarks.tables import duration, geometric_mean, ratio, table
 
 ENGINES = {
     "staticgrad": "benchmarks.images.ours",
@@ -33,47 +33,19 @@ GOALS = {True: 1.8, False: 4.0}  # geometric means: convolutions, pools with gra
 TOLERANCE = 1e-5  # of the largest element
 
 
-class Engine:
+class Engine(Process):
     """A library in a process of its own."""
 
     def __init__(self, name: str, threads: int) -> None:
-        self.name = name
-        self._folder = tempfile.TemporaryDirectory()
-        self._errors = (Path(self._folder.name) / "errors").open("w+")
-        self._process = subprocess.Popen(
-            [
-                sys.executable, "-m", "benchmarks.images.worker", ENGINES[name],
-                "--threads", str(threads),
-            ],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
-            text=True, cwd=ROOT, env=machine.environment(threads),
-        )  # fmt: skip
+        worker = ("benchmarks.images.worker", ENGINES[name], "--threads", str(threads))
+        super().__init__(name, worker, machine.environment(threads))
 
     def measure(
         self, case: Case, what: str, seconds: float, result: str | None = None
     ) -> dict[str, float]:
         """Seconds of each layout."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         ask = {"case": case.name, "pass": what, "seconds": seconds, "result": result}
-        self._process.stdin.write(json.dumps(ask) + "\n")
-        self._process.stdin.flush()
-        for line in self._process.stdout:
-            if line.startswith("{"):
-                return dict(json.loads(line))
-        self._errors.seek(0)
-        raise RuntimeError(f"{self.name}: {reason(self._errors.read())}")
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.communicate()
-        self._errors.close()
-        self._folder.cleanup()
-
-
-def installed() -> list[str]:
-    """Ours, and the peers that are there."""
-    return [e for e in ENGINES if e == "staticgrad" or find_spec(e) is not None]
+        return self.ask(json.dumps(ask))
 
 
 def row(
@@ -148,7 +120,7 @@ def summary(rows: list[dict], convolutions: bool) -> str:
     found = [ratio for e in chosen if (ratio := against(e)) is not None]
     if not found:
         return ""
-    mean = math.exp(sum(map(math.log, found)) / len(found))
+    mean = geometric_mean(found)
     kind = "convolutions" if convolutions else "pools with gradient"
     behind = sum(x < 1 for x in found)
     return (
@@ -172,7 +144,7 @@ def main(options: argparse.Namespace) -> dict[str, object]:
     found: dict[str, object] = {}
     chosen = [CASES[name] for name in options.names or CASES]
     for threads in options.threads:
-        engines = [Engine(name, threads) for name in installed()]
+        engines = [Engine(name, threads) for name in installed(ENGINES)]
         rows = []
         for case in chosen:
             for what in case.passes:

@@ -5,12 +5,11 @@ gradient are counted; the rest is measured, peers in the same process.
 """
 
 from collections.abc import Callable
-from importlib.util import find_spec
 
 import numpy as np
 
 import staticgrad as sg
-from benchmarks import machine
+from benchmarks import machine, peers
 from benchmarks.clock import alternating
 from benchmarks.tables import duration, ratio, table
 from staticgrad.ir.graph import topological
@@ -37,7 +36,7 @@ def main(options) -> dict:
     header = ("product with a Hessian", "gradient", "product", "ratio", "goal 4")
     print(table(header, [_product_cells(row) for row in products]))
     machine.pin(1)
-    whole = matrices(options.seconds, options.scale, _jax())
+    whole = matrices(options.seconds, options.scale, peers.jax())
     print()
     header = ("one thread", "ours", "ours dense", "jax", "jax / ours", "goal", "")
     print(table(header, [_matrix_cells(row) for row in whole]))
@@ -142,15 +141,6 @@ def _network(inputs: int, hidden: int, classes: int, batch: int) -> dict[str, Ca
 # ---- whole matrices ------------------------------------------------------------------
 
 
-def _jax():
-    """JAX, if it is installed."""
-    if find_spec("jax") is None:
-        return None
-    import jax  # heavy, and not always there
-
-    return jax
-
-
 def matrices(seconds: float, scale: float, jax=None) -> list[dict]:
     """Seconds of a Hessian of few variables and of a Jacobian of many values."""
     sg.set_num_threads(1)
@@ -164,7 +154,8 @@ def matrices(seconds: float, scale: float, jax=None) -> list[dict]:
         "dense": sg.compile(sg.hessian(loss, leaf)).bind(x=x),
     }
     if jax is not None:
-        calls["jax"] = _jitted(jax, jax.hessian(lambda v: banded(jax.numpy, v)), x)
+        dense = jax.hessian(lambda v: banded(jax.numpy, v))
+        calls["jax"] = peers.jitted(jax, dense, x)
     name = f"Hessian of {n:,} with {DIAGONALS} diagonals"
     rows = [{"name": name, "goal": 20} | alternating(calls, seconds)]
     return [*rows, _jacobian(seconds, jax)]
@@ -179,14 +170,9 @@ def _jacobian(seconds: float, jax) -> dict:
     calls = {"ours": dense}
     if jax is not None:
         forward = jax.jacfwd(lambda v: wide(jax.numpy, v, w))
-        calls["jax"] = _jitted(jax, forward, x)
+        calls["jax"] = peers.jitted(jax, forward, x)
     name = f"Jacobian from {INPUTS} to {OUTPUTS:,}"
     return {"name": name, "goal": 1} | alternating(calls, seconds)
-
-
-def _jitted(jax, function, x: np.ndarray) -> Callable:
-    compiled, on_device = jax.jit(function), jax.device_put(x)
-    return lambda: compiled(on_device).block_until_ready()
 
 
 # ---- tables --------------------------------------------------------------------------

@@ -7,16 +7,13 @@ with a key that is an input, the same in each of JAX.
 
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
-from math import exp, log
 
 import numpy as np
 
 import staticgrad as sg
-from benchmarks import machine
+from benchmarks import machine, peers
 from benchmarks.clock import alternating
-from benchmarks.functions import torch_with_one_thread
-from benchmarks.tables import ratio, table
+from benchmarks.tables import times_faster
 
 ROWS = (
     ("bits", "uint32"), ("uniform", "float32"), ("uniform", "float64"),
@@ -40,11 +37,11 @@ def measure(elements: int, seconds: float) -> list[dict]:
     """Nanoseconds per number of each row and library."""
     sg.set_num_threads(1)
     makers = {"ours": _ours}
-    torch = torch_with_one_thread()
-    if torch is not None:
+    if (torch := peers.torch()) is not None:
         makers["torch"] = partial(_torch, torch)
-    if find_spec("jax") is not None:
-        makers["jax"] = _jax
+    if (jax := peers.jax()) is not None:
+        jax.config.update("jax_enable_x64", True)
+        makers["jax"] = partial(_jax, jax)
     return [_row(kind, dtype, elements, seconds, makers) for kind, dtype in ROWS]
 
 
@@ -82,10 +79,7 @@ def _torch(torch, kind: str, dtype: str, n: int) -> Callable[[], object] | None:
     }[kind]
 
 
-def _jax(kind: str, dtype: str, n: int) -> Callable[[], object] | None:
-    import jax  # heavy, and not always there
-
-    jax.config.update("jax_enable_x64", True)
+def _jax(jax, kind: str, dtype: str, n: int) -> Callable[[], object]:
     r = jax.random
     draw = {
         "bits": lambda k: r.bits(k, (n,), dtype),
@@ -94,25 +88,13 @@ def _jax(kind: str, dtype: str, n: int) -> Callable[[], object] | None:
         "gamma": lambda k: r.gamma(k, SHAPE_OF_GAMMA, (n,), dtype),
         "permutation": lambda k: r.permutation(k, n),
     }.get(kind, lambda k: getattr(r, kind)(k, (n,), dtype))
-    jitted, key = jax.jit(draw), r.key(0)
-    return lambda: jitted(key).block_until_ready()
+    return peers.jitted(jax, draw, r.key(0))
 
 
 def render(rows: list[dict]) -> str:
     """The table, with geometric means over the peers that are there."""
-    peers = [p for p in ("torch", "jax") if any(p in row for row in rows)]
-    header = ("draw", "ours", *(f"{peer}{t}" for peer in peers for t in ("", " x")))
-    lines = [_cells(row, peers) for row in rows]
-    means = ["geometric mean", ""]
-    for peer in peers:
-        logs = [log(row[peer] / row["ours"]) for row in rows if peer in row]
-        means += ["", ratio(exp(sum(logs) / len(logs)))]
-    return table(header, [*lines, means])
+    return times_faster("draw", rows, ("torch", "jax"), _digits)
 
 
-def _cells(row: dict, peers: list[str]) -> list[str]:
-    cells = [row["name"], f"{row['ours']:.2f}"]
-    for peer in peers:
-        found = row.get(peer)
-        cells += [f"{found:.2f}" if found else "", ratio(found and found / row["ours"])]
-    return cells
+def _digits(nanoseconds: float | None) -> str:
+    return "-" if nanoseconds is None else f"{nanoseconds:.2f}"

@@ -8,12 +8,11 @@ with NumPy's before it is timed.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 
 import numpy as np
 
 import staticgrad as sg
-from benchmarks import embedding, machine
+from benchmarks import embedding, machine, peers
 from benchmarks.clock import alternating
 from benchmarks.tables import duration, ratio, table
 
@@ -127,25 +126,16 @@ def _bilinear(rng, n: int, out: int | None = 16) -> tuple[np.ndarray, ...]:
 
 def main(options) -> dict:
     """Measure and print."""
-    rows = measure(options.seconds, options.scale, peers())
+    rows = measure(options.seconds, options.scale, installed())
     print(render(rows))
     return {"indexing": rows}
 
 
-def peers() -> dict:
-    """The libraries that are installed, with one thread."""
+def installed() -> dict:
+    """The libraries that are there, with one thread."""
     machine.pin(1)
-    found: dict = {"numpy": np}
-    if find_spec("torch") is not None:
-        import torch  # heavy, and not always there
-
-        torch.set_num_threads(1)
-        found["torch"] = torch
-    if find_spec("jax") is not None:
-        import jax
-
-        found["jax"] = jax
-    return found
+    found = {"numpy": np, "torch": peers.torch(), "jax": peers.jax()}
+    return {name: library for name, library in found.items() if library is not None}
 
 
 def measure(seconds: float, scale: float, libraries: dict) -> list[dict]:
@@ -186,9 +176,7 @@ def _of_peer(case: Case, name: str, library) -> Callable | None:
         return partial(call, *case.arrays)
     if name == "torch":
         return partial(call, library, *map(library.from_numpy, case.arrays))
-    compiled = library.jit(partial(call, library))
-    arrays = [library.device_put(a) for a in case.arrays]
-    return lambda: compiled(*arrays).block_until_ready()
+    return peers.jitted(library, partial(call, library), *case.arrays)
 
 
 def render(rows: list[dict]) -> str:

@@ -5,11 +5,10 @@ from functools import partial
 import numpy as np
 
 import staticgrad as sg
-from benchmarks import machine
+from benchmarks import machine, peers
 from benchmarks.clock import calls, per_run
 from benchmarks.functions import measure as measure_functions
 from benchmarks.functions import render as render_functions
-from benchmarks.functions import torch_with_one_thread
 from benchmarks.tables import duration, table
 from staticgrad.compiler.assembler import Assembler, Cell
 
@@ -21,9 +20,7 @@ def main(options) -> dict:
     rows = measure(options.seconds)
     print(table(("cost of", "time"), [(name, duration(s)) for name, s in rows.items()]))
     machine.pin(1)
-    functions = measure_functions(
-        options.elements, options.seconds, torch_with_one_thread()
-    )
+    functions = measure_functions(options.elements, options.seconds, peers.torch())
     print(f"\nelementary functions, float32, {options.elements:,} elements, one thread")
     print(render_functions(functions))
     return {"calls": rows, "functions": functions}

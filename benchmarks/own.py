@@ -6,13 +6,12 @@ what Numba compiled, ``pure_callback`` with JAX's, a step with taps with one wit
 """
 
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 
 import numba
 import numpy as np
 
 import staticgrad as sg
-from benchmarks import machine
+from benchmarks import machine, peers
 from benchmarks.clock import alternating
 from benchmarks.tables import duration, ratio, table
 
@@ -63,7 +62,7 @@ def numbers(x: np.ndarray) -> Iterator[tuple[str, Timed]]:
     )
 
 
-def arrays(x: np.ndarray, peers: bool) -> Iterator[tuple[str, Timed]]:
+def arrays(x: np.ndarray, jax) -> Iterator[tuple[str, Timed]]:
     """A function of arrays, and one call of Python."""
     own = sg.custom_op("averaged", kind="array", forward=averaged)
     leaf = sg.input("x", x.shape)
@@ -76,21 +75,18 @@ def arrays(x: np.ndarray, peers: bool) -> Iterator[tuple[str, Timed]]:
     leaf = sg.input("x", little.shape)
     called = sg.pure_callback(np.negative, leaf.shape, leaf.dtype, leaf)
     timed: Timed = {"ours": sg.compile(called * 2).bind(x=little)}
-    if peers and find_spec("jax"):
-        timed["JAX"] = _jax(little)
+    if jax is not None:
+        timed["JAX"] = _jax(jax, little)
     yield "pure_callback", timed
 
 
-def _jax(x: np.ndarray) -> Callable[[], object]:
-    import jax  # a peer, where it is installed
-
+def _jax(jax, x: np.ndarray) -> Callable[[], object]:
     kind = jax.ShapeDtypeStruct(x.shape, x.dtype)
 
     def run(x):
         return jax.pure_callback(np.negative, kind, x) * 2
 
-    function, value = jax.jit(run), jax.numpy.asarray(x)
-    return lambda: function(value).block_until_ready()
+    return peers.jitted(jax, run, x)
 
 
 def taps() -> Iterator[tuple[str, Timed]]:
@@ -132,20 +128,18 @@ def _nothing(value: np.ndarray) -> None:
 def main(options) -> dict:
     """Print the table; the rows as dictionaries."""
     machine.pin(1)
-    found = measure(options.seconds, options.scale, options.rounds)
+    found = measure(options.seconds, options.scale, options.rounds, peers.jax())
     print(render(found))
     return {"own": found}
 
 
-def measure(
-    seconds: float, scale: float, rounds: int, peers: bool = True
-) -> list[dict]:
+def measure(seconds: float, scale: float, rounds: int, jax=None) -> list[dict]:
     """Seconds per call of each case and of what it is compared with."""
     sg.set_num_threads(1)
     n = max(int(ELEMENTS * scale), 1000)
     x = np.random.default_rng(0).normal(size=n).astype(np.float32)
     found = []
-    for part in (numbers(x), arrays(x, peers), taps()):
+    for part in (numbers(x), arrays(x, jax), taps()):
         for name, timed in part:
             times = alternating(timed, seconds, rounds)
             other = next((k for k in times if k != "ours"), None)

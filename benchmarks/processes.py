@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,27 +23,62 @@ class WorkerError(RuntimeError):
     """A worker ended before it answered."""
 
 
-class Worker:
-    """One engine with one workload, in a process of its own."""
+class Process:
+    """A module that answers lines with lines of JSON, in a process of its own."""
+
+    def __init__(
+        self, name: str, words: Sequence[str], environment: Mapping[str, str]
+    ) -> None:
+        self.name = name
+        self._folder = tempfile.TemporaryDirectory()
+        self._errors = (Path(self._folder.name) / "errors").open("w+")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", *words],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+            text=True, cwd=ROOT, env=environment,
+        )  # fmt: skip
+
+    def ask(self, line: str) -> dict:
+        """What it answers."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+        return self.read()
+
+    def read(self) -> dict:
+        """Its next line of JSON; WorkerError if it has ended without one."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                return dict(json.loads(line))
+        self._errors.seek(0)
+        text = reason(self._errors.read())
+        self.close()
+        raise WorkerError(f"{self.name}: {text}")
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+        self._errors.close()
+        self._folder.cleanup()
+
+
+class Worker(Process):
+    """One engine with one workload."""
 
     def __init__(self, workload: str, engine: str, threads: int, scale: float) -> None:
-        self.engine = engine
         self.rounds: list[dict] = []
-        self._folder = tempfile.TemporaryDirectory()
-        self._result = Path(self._folder.name) / "result.npz"
-        self._errors = (Path(self._folder.name) / "errors").open("w+")
-        cache = str(Path(self._folder.name) / "kernels")
-        self._process = subprocess.Popen(
-            [
-                sys.executable, "-m", "benchmarks.worker", workload, ENGINES[engine],
-                "--threads", str(threads), "--scale", str(scale),
-                "--result", str(self._result),
-            ],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
-            text=True, cwd=ROOT,
-            env=machine.environment(threads, STATICGRAD_CACHE_DIR=cache),
+        self._kept = tempfile.TemporaryDirectory()
+        self._result = Path(self._kept.name) / "result.npz"
+        words = (
+            "benchmarks.worker", workload, ENGINES[engine],
+            "--threads", str(threads), "--scale", str(scale),
+            "--result", str(self._result),
         )  # fmt: skip
-        self.first_call = float(self._read()["first_call"])
+        cache = str(Path(self._kept.name) / "kernels")
+        environment = machine.environment(threads, STATICGRAD_CACHE_DIR=cache)
+        super().__init__(engine, words, environment)
+        self.first_call = float(self.read()["first_call"])
 
     def result(self) -> list[np.ndarray]:
         """What the checked steps gave."""
@@ -51,10 +87,7 @@ class Worker:
 
     def measure(self, seconds: float) -> None:
         """One more round."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{seconds}\n")
-        self._process.stdin.flush()
-        self.rounds.append(self._read())
+        self.rounds.append(self.ask(str(seconds)))
 
     def best(self, what: str) -> float | None:
         """The least over all rounds."""
@@ -62,20 +95,9 @@ class Worker:
         return min(found, default=None)
 
     def close(self) -> None:
-        """End the process."""
-        self._process.communicate()
-        self._errors.close()
-        self._folder.cleanup()
-
-    def _read(self) -> dict:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("{"):
-                return dict(json.loads(line))
-        self._errors.seek(0)
-        text = reason(self._errors.read())
-        self.close()
-        raise WorkerError(f"{self.engine}: {text}")
+        """End the process and forget its results."""
+        super().close()
+        self._kept.cleanup()
 
 
 def reason(errors: str) -> str:

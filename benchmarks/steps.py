@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from benchmarks.engines import installed, missing_peers
+from benchmarks.engines import installed, missing_peers, package
 from benchmarks.floor import floor
 from benchmarks.processes import Worker, WorkerError
 from benchmarks.tables import duration, ratio, table
@@ -73,10 +73,17 @@ def measure(
     rows = []
     for name in names or list(ALL):
         for count in threads:
-            row = _row(ALL[name], count, rounds, seconds, scale, engines or installed())
+            able = [e for e in engines or installed() if can_run(e, ALL[name])]
+            row = _row(ALL[name], count, rounds, seconds, scale, able)
             rows.append(row)
             progress(_line(row))
     return rows
+
+
+def can_run(engine: str, workload: Workload) -> bool:
+    """Whether the workload is written for the library of an engine."""
+    library = package(engine)
+    return {"staticgrad": "ours"}.get(library, library) in workload.losses
 
 
 def _row(workload, threads, rounds, seconds, scale, engines) -> Row:
@@ -91,10 +98,10 @@ def _row(workload, threads, rounds, seconds, scale, engines) -> Row:
         for worker in workers:
             worker.close()
     for worker in workers:
-        row.first_call[worker.engine] = worker.first_call
+        row.first_call[worker.name] = worker.first_call
         for what, found in (("call", row.call), ("loop", row.loop)):
             if (best := worker.best(what)) is not None:
-                found[worker.engine] = best
+                found[worker.name] = best
     return row
 
 

@@ -28,7 +28,7 @@ from benchmarks import (
     tables,
 )
 from benchmarks.clock import calls, per_run
-from benchmarks.engines import ours
+from benchmarks.engines import ENGINES, ours
 from benchmarks.processes import WorkerError, reason
 from benchmarks.workloads import ALL
 
@@ -55,6 +55,12 @@ def test_every_workload_learns_or_computes():
             back = zip(runner.result(), p.values(), strict=True)
             assert all((a == b).all() for a, b in back)
         assert workload.moved_bytes(p, d) > 0 <= workload.flops(p, d)
+
+
+def test_an_engine_runs_what_is_written_for_its_library():
+    able = {e for e in ENGINES if steps.can_run(e, ALL["carries"])}
+    assert able == {"staticgrad", "jax"}
+    assert all(steps.can_run(e, ALL["rosenbrock"]) for e in ENGINES)
 
 
 def test_rosenbrock_gradient_is_the_known_one():
@@ -249,7 +255,7 @@ def test_it_runs_as_a_module():
 
 
 def test_operations_of_ones_own():
-    rows = own.measure(0.002, 0.001, 1, peers=False)
+    rows = own.measure(0.002, 0.001, 1)
     assert [row["case"] for row in rows[:4]] == [
         "function of numbers", "its gradient", "function of arrays", "pure_callback"
     ]  # fmt: skip
@@ -278,7 +284,7 @@ def test_derivatives():
 
 
 def test_convolutions_alone(monkeypatch, capsys):
-    monkeypatch.setattr(conv, "installed", lambda: ["staticgrad"])
+    monkeypatch.setattr(conv, "installed", lambda _: ["staticgrad"])
     words = ["conv", "f", "pool1", "--threads", "1", "--rounds", "1"]
     command.main([*words, "--seconds", "0.02"])
     shown = capsys.readouterr().out

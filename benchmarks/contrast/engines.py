@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import staticgrad as sg
+from benchmarks.clock import calls
 from benchmarks.contrast.ledger import Ledger
 from benchmarks.contrast.models import Model
 from benchmarks.contrast.tape import Tape
@@ -18,12 +19,11 @@ from staticgrad.ir.size import evaluate
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A model in an engine: `step` runs once, `many` so many times, `count` counts one.
+    """A model in an engine: ``many(n)`` runs n steps, `count` counts the cost of one.
 
     `parameters` gives the values after what has run.
     """
 
-    step: Callable[[], Any]
     many: Callable[[int], Any]
     count: Callable[[], Ledger]
     parameters: Callable[[], list[np.ndarray]]
@@ -49,30 +49,16 @@ def on_tape(model: Model) -> Running:
         step(ledger)
         return ledger
 
-    return Running(step, _repeated(step), count, lambda: list(own.values()))
+    return Running(calls(step), count, lambda: list(own.values()))
 
 
-def _repeated(step: Callable[[], Any]) -> Callable[[int], None]:
-    def many(times: int) -> None:
-        for _ in range(times):
-            step()
-
-    return many
-
-
-@dataclass(slots=True)
 class _Static:
     """The operations of the models as graph."""
 
-    matmul: Any = field(default=sg.matmul)
-    tanh: Any = field(default=sg.tanh)
-    relu: Any = field(default=sg.nn.relu)
-    softplus: Any = field(default=sg.softplus)
-    mean: Any = field(default=sg.mean)
-    cross_entropy: Any = field(default=sg.nn.cross_entropy)
-    add: Any = field(default=sg.add)
-    sub: Any = field(default=sg.subtract)
-    mul: Any = field(default=sg.multiply)
+    matmul, tanh, relu = sg.matmul, sg.tanh, sg.nn.relu
+    softplus, mean = sg.softplus, sg.mean
+    cross_entropy = sg.nn.cross_entropy
+    add, sub, mul = sg.add, sg.subtract, sg.multiply
 
     @staticmethod
     def scan(step: Any, state: Any, steps: Any) -> Any:
@@ -87,7 +73,7 @@ def static(model: Model) -> Running:
     with sg.Graph():
         leaves = {name: sg.parameter(value, name=name) for name, value in p.items()}
         inputs = {k: sg.input(k, v.shape, dtype=v.dtype) for k, v in d.items()}
-        loss = model.loss(_Static(), leaves, inputs)
+        loss = model.loss(_Static, leaves, inputs)
         optimizer = sg.optim.SGD(model.rate)
         updates = optimizer.updates(sg.grad(loss, leaves), leaves)
         f = sg.compile(
@@ -104,7 +90,7 @@ def static(model: Model) -> Running:
     def parameters() -> list[np.ndarray]:
         return [leaf.value for leaf in leaves.values()]
 
-    return Running(bound, bound.repeat, count, parameters)
+    return Running(bound.repeat, count, parameters)
 
 
 def _count(schedule: Schedule, values: dict[str, int], ledger: Ledger) -> None:
@@ -157,4 +143,4 @@ def eager_torch(model: Model) -> Running:
     def parameters() -> list[np.ndarray]:
         return [leaf.detach().numpy().copy() for leaf in leaves.values()]
 
-    return Running(step, _repeated(step), lambda: counted(step), parameters)
+    return Running(calls(step), lambda: counted(step), parameters)

@@ -1,5 +1,6 @@
 """Engines: libraries that run workloads. A peer is imported in its own module only."""
 
+from collections.abc import Iterable
 from importlib.util import find_spec
 
 ENGINES = {
@@ -13,9 +14,9 @@ ENGINES = {
 PEERS = ("torch", "jax", "pytensor")
 
 
-def installed() -> list[str]:
-    """The engines whose library is installed, ours first."""
-    return [e for e in ENGINES if package(e) == "staticgrad" or _found(package(e))]
+def installed(engines: Iterable[str] = ENGINES) -> list[str]:
+    """The engines whose library is installed, in their order."""
+    return [e for e in engines if package(e) == "staticgrad" or _found(package(e))]
 
 
 def missing_peers() -> list[str]:

@@ -22,7 +22,7 @@ def arrays(scale):
     return parameters, {"x": normal(rng, scaled(50, scale), BATCH, WIDTH, scale=1.0)}
 
 
-def step(library, tanh, sigmoid, state, row, weight):
+def step(tanh, sigmoid, state, row, weight):
     """One step on projected inputs, in any library."""
     h, c = state
     gates = row + h @ weight
@@ -36,30 +36,29 @@ def projected(p, d):
     return d["x"] @ p["weight_ih_l0"].T + (p["bias_ih_l0"] + p["bias_hh_l0"])
 
 
-def ours(sg, p, d):
-    """staticgrad."""
+def scanned(scan, tanh, sigmoid, start, p, d):
+    """Over the functions of a library."""
     weight = p["weight_hh_l0"].T
 
     def body(state, row):
-        new = step(sg, sg.tanh, sg.sigmoid, state, row, weight)
+        new = step(tanh, sigmoid, state, row, weight)
         return new, new[0]
 
+    _, ys = scan(body, (start, start), projected(p, d))
+    return (ys * ys).sum() / BATCH
+
+
+def ours(sg, p, d):
+    """staticgrad."""
     start = sg.zeros((BATCH, WIDTH))
-    _, ys = sg.scan(body, (start, start), projected(p, d))
-    return sg.sum(ys * ys) / BATCH
+    return scanned(sg.scan, sg.tanh, sg.sigmoid, start, p, d)
 
 
 def jax(jax, p, d):
     """JAX."""
-    weight = p["weight_hh_l0"].T
-
-    def body(state, row):
-        new = step(jax, jax.numpy.tanh, jax.nn.sigmoid, state, row, weight)
-        return new, new[0]
-
     start = jax.numpy.zeros((BATCH, WIDTH), "float32")
-    _, ys = jax.lax.scan(body, (start, start), projected(p, d))
-    return jax.numpy.sum(ys * ys) / BATCH
+    functions = jax.lax.scan, jax.numpy.tanh, jax.nn.sigmoid
+    return scanned(*functions, start, p, d)
 
 
 @cache

@@ -32,28 +32,26 @@ def coupled(tanh, state, row, factor):
     )
 
 
-def carries_ours(sg, p, d):
-    """staticgrad."""
+def carries(scan, tanh, p, d):
+    """Over the functions of a library."""
     factor = p["factor"][0]
 
     def body(state, row):
-        return coupled(sg.tanh, state, row, factor), None
+        return coupled(tanh, state, row, factor), None
 
     start = tuple(d["start"][k] for k in range(d["start"].shape[0]))
-    last, _ = sg.scan(body, start, p["x"])
+    last, _ = scan(body, start, p["x"])
     return sum(c * c for c in last)
+
+
+def carries_ours(sg, p, d):
+    """staticgrad."""
+    return carries(sg.scan, sg.tanh, p, d)
 
 
 def carries_jax(jax, p, d):
     """JAX."""
-    factor = p["factor"][0]
-
-    def body(state, row):
-        return coupled(jax.numpy.tanh, state, row, factor), None
-
-    start = tuple(d["start"][k] for k in range(d["start"].shape[0]))
-    last, _ = jax.lax.scan(body, start, p["x"])
-    return sum(c * c for c in last)
+    return carries(jax.lax.scan, jax.numpy.tanh, p, d)
 
 
 def map_arrays(scale):

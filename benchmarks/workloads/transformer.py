@@ -92,7 +92,7 @@ def torch(torch, p, d):
     return functional.mse_loss(found, d["y"])
 
 
-def _by_numpy(np_, softmax, gelu, p, d):
+def _by_numpy(np_, softmax, gelu, p, d, shape):
     """For libraries with NumPy's names."""
 
     def norm(x, gain, bias):
@@ -101,7 +101,7 @@ def _by_numpy(np_, softmax, gelu, p, d):
         return centred / np_.sqrt(variance + np.float32(EPSILON)) * gain + bias
 
     def attention(h):
-        batch, tokens, width = d["shape"]
+        batch, tokens, width = shape
         size = width // HEADS
         parts = h.reshape((batch, tokens, 3, HEADS, size))
         q, k, v = (parts[:, :, n].transpose((0, 2, 1, 3)) for n in range(3))
@@ -115,13 +115,12 @@ def _by_numpy(np_, softmax, gelu, p, d):
 
 def jax(jax, p, d):
     """JAX."""
-    sized = {**d, "shape": d["x"].shape}
-    return _by_numpy(jax.numpy, jax.nn.softmax, jax.nn.gelu, p, sized)
+    functions = jax.numpy, jax.nn.softmax, jax.nn.gelu
+    return _by_numpy(*functions, p, d, d["x"].shape)
 
 
 def pytensor(pt, p, d):
     """PyTensor."""
-    sized = {**d, "shape": (8, 64, 64)}
     root = np.float32(np.sqrt(2 / np.pi))
 
     def gelu(x):
@@ -131,7 +130,7 @@ def pytensor(pt, p, d):
     def softmax(x):
         return pt.special.softmax(x, axis=-1)
 
-    return _by_numpy(pt, softmax, gelu, p, sized)
+    return _by_numpy(pt, softmax, gelu, p, d, d["x"].type.shape)
 
 
 def flops(p, d):
