@@ -163,19 +163,21 @@ def _elementwise(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
 
 
 def _leading(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
-    attrs = {name: LEADING[name](n, value) for name, value in node.attrs.items()}
-    return apply_multi(node.op, *_all_led(node, inputs, n), **attrs)
+    return apply_multi(node.op, *_all_led(node, inputs, n), **_led_attrs(node, n))
+
+
+def _led_attrs(node: Node, n: Dim) -> dict[str, Any]:
+    return {name: LEADING[name](n, value) for name, value in node.attrs.items()}
 
 
 def _random(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
     """Keys lead; parameters broadcast to the shape, so axes of size 1 come first."""
-    attrs = {name: LEADING[name](n, value) for name, value in node.attrs.items()}
     keys, *others = _all_led(node, inputs, n)
     rank = node.outputs[0].ndim
     aligned = [
         reshaped(x, (n, *(1,) * (rank + 1 - x.ndim), *x.shape[1:])) for x in others
     ]
-    return apply_multi(node.op, keys, *aligned, **attrs)
+    return apply_multi(node.op, keys, *aligned, **_led_attrs(node, n))
 
 
 def _unchanged(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
@@ -224,10 +226,10 @@ def _gather(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
 def _scatter(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
     base, index, updates = inputs
     attrs = node.attrs
-    x = led(node.inputs[0], base, n)
-    new = led(node.inputs[2], updates, n)
     if attrs["pointwise"]:
         return _leading(node, inputs, n)
+    x = led(node.inputs[0], base, n)
+    new = led(node.inputs[2], updates, n)
     if index is None:
         moved = {**attrs, "axis": LEADING["axis"](n, attrs["axis"])}
         return apply_multi(node.op, x, node.inputs[1], new, **moved)

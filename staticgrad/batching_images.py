@@ -28,14 +28,10 @@ def convolution(
     first, second = inputs
     code = node.op.code
     assert isinstance(code, Convolution)
-    attrs = node.attrs
-    if code.part == "weight":
-        both = [led(*pair, n) for pair in zip(node.inputs, inputs, strict=True)]
-        return (_as_groups(node, both[0], both[1], n),)
-    if second is None and first is not None:
+    if first is not None and second is None and code.part != "weight":
         return (_as_one_batch(node, first, n),)
-    if first is None and second is not None and _adds_filters(code, attrs):
-        found = apply(node.op, node.inputs[0], _beside(second), **attrs)
+    if first is None and second is not None and _adds_filters(code, node.attrs):
+        found = apply(node.op, node.inputs[0], _beside(second), **node.attrs)
         return (_apart(found, n, node.types[0].shape[3]),)
     both = [led(*pair, n) for pair in zip(node.inputs, inputs, strict=True)]
     return (_as_groups(node, both[0], both[1], n),)

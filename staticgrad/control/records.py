@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from staticgrad.errors import CompilerBug, DTypeError, LoopLimitError, ShapeError
 from staticgrad.ir.graph import Graph
-from staticgrad.ir.op import VARIABLE, Bad, Control, Sample, define
+from staticgrad.ir.op import VARIABLE, Control, Op, define
 from staticgrad.ir.size import Dim, Shape
 from staticgrad.ir.types import BOOL, INT64, DType, TensorType
 
@@ -43,14 +43,6 @@ def _through_bodies(*_: Any, **__: Any) -> NoReturn:
     raise CompilerBug("control flow is differentiated through its bodies")
 
 
-def _no_samples() -> list[Sample]:
-    return []
-
-
-def _no_bad() -> list[Bad]:
-    return []
-
-
 def _require_inputs(graph: Graph, types: Kinds) -> None:
     """The inputs of `graph` have these types."""
     own = [t.type for t in graph.inputs]
@@ -67,8 +59,31 @@ def _require_same(found: TensorType, wanted: TensorType) -> None:
         raise DTypeError(f"a body of fitting dtypes, got {found} for {wanted}")
 
 
-def _split(types: Kinds) -> tuple[tuple[Shape, ...], tuple[DType, ...]]:
-    return tuple(t.shape for t in types), tuple(t.dtype for t in types)
+def _defined(
+    name: str,
+    code: Control,
+    types: Callable[..., Sequence[TensorType]],
+    numpy: Callable[..., tuple[Array, ...]],
+) -> Op:
+    """The op whose results have the types that `types` finds from those of operands."""
+
+    def shapes(*operands: TensorType, **attrs: Any) -> tuple[Shape, ...]:
+        return tuple(t.shape for t in types(*operands, **attrs))
+
+    def dtypes(*operands: TensorType, **attrs: Any) -> tuple[DType, ...]:
+        return tuple(t.dtype for t in types(*operands, **attrs))
+
+    return define(
+        name,
+        shape=shapes,
+        dtype=dtypes,
+        vjp=_through_bodies,
+        code=code,
+        numpy=numpy,
+        samples=list,
+        bad=list,
+        outputs=VARIABLE,
+    )
 
 
 # ---- switch --------------------------------------------------------------------------
@@ -94,25 +109,16 @@ def _switch(
     return tuple(graphs[int(index)](*operands))
 
 
-SWITCH = define(
-    "switch",
-    shape=lambda *types, graphs: _split(_switch_types(*types, graphs=graphs))[0],
-    dtype=lambda *types, graphs: _split(_switch_types(*types, graphs=graphs))[1],
-    vjp=_through_bodies,
-    code=Control("branch"),
-    numpy=_switch,
-    samples=_no_samples,
-    bad=_no_bad,
-    outputs=VARIABLE,
-)
+SWITCH = _defined("switch", Control("branch"), _switch_types, _switch)
 
 
 # ---- scan ----------------------------------------------------------------------------
 
 
 def _scan_types(
-    types: Kinds, length: Dim, carries: int, sequences: int, graphs: Sequence[Graph]
-) -> list[TensorType]:
+    *types: TensorType, length: Dim, reverse: bool, carries: int, sequences: int,
+    graphs: Sequence[Graph], checkpoints: int = 0,
+) -> list[TensorType]:  # fmt: skip
     (body,) = graphs
     state, rest = types[:carries], types[carries:]
     along, captures = rest[:sequences], rest[sequences:]
@@ -128,18 +134,6 @@ def _scan_types(
         _require_same(new, old)
     stacked = [TensorType((length, *t.shape), t.dtype) for t in found[carries:]]
     return [*state, *stacked]
-
-
-def _scan_rule(
-    part: int,
-) -> Callable[..., tuple[Any, ...]]:
-    def rule(
-        *types: TensorType, length: Dim, reverse: bool, carries: int, sequences: int,
-        graphs: Sequence[Graph], checkpoints: int = 0,
-    ) -> tuple[Any, ...]:  # fmt: skip
-        return _split(_scan_types(types, length, carries, sequences, graphs))[part]
-
-    return rule
 
 
 def _scan(
@@ -167,25 +161,16 @@ def _scan(
     return (*state, *columns)
 
 
-SCAN = define(
-    "scan",
-    shape=_scan_rule(0),
-    dtype=_scan_rule(1),
-    vjp=_through_bodies,
-    code=Control("loop"),
-    numpy=_scan,
-    samples=_no_samples,
-    bad=_no_bad,
-    outputs=VARIABLE,
-)
+SCAN = _defined("scan", Control("loop"), _scan_types, _scan)
 
 
 # ---- while_loop ----------------------------------------------------------------------
 
 
 def _while_types(
-    types: Kinds, carries: int, graphs: Sequence[Graph]
-) -> list[TensorType]:
+    *types: TensorType, carries: int, limit: int, checkpoints: int,
+    graphs: Sequence[Graph],
+) -> list[TensorType]:  # fmt: skip
     condition, body = graphs
     state = list(types[:carries])
     _require_inputs(condition, types)
@@ -197,16 +182,6 @@ def _while_types(
     for new, old in zip(body.outputs, state, strict=True):
         _require_same(new.type, old)
     return [*state, TensorType((), INT64)]
-
-
-def _while_rule(part: int) -> Callable[..., tuple[Any, ...]]:
-    def rule(
-        *types: TensorType, carries: int, limit: int, checkpoints: int,
-        graphs: Sequence[Graph],
-    ) -> tuple[Any, ...]:  # fmt: skip
-        return _split(_while_types(types, carries, graphs))[part]
-
-    return rule
 
 
 def _while(
@@ -231,25 +206,15 @@ def limit_text(name: str, limit: int) -> str:
     )
 
 
-WHILE = define(
-    "while_loop",
-    shape=_while_rule(0),
-    dtype=_while_rule(1),
-    vjp=_through_bodies,
-    code=Control("repeat"),
-    numpy=_while,
-    samples=_no_samples,
-    bad=_no_bad,
-    outputs=VARIABLE,
-)
+WHILE = _defined("while_loop", Control("repeat"), _while_types, _while)
 
 
 # ---- replay --------------------------------------------------------------------------
 
 
 def _replay_types(
-    types: Kinds, length: Dim, carries: int, cotangents: int, sequences: int,
-    graphs: Sequence[Graph],
+    *types: TensorType, length: Dim, carries: int, cotangents: int, sequences: int,
+    snapshots: int, graphs: Sequence[Graph],
 ) -> list[TensorType]:  # fmt: skip
     forward, backward = graphs
     count, rest = types[0], types[1:]
@@ -271,17 +236,6 @@ def _replay_types(
         _require_same(tensor.type, old)
     stacked = [TensorType((length, *t.shape), t.dtype) for t in found[cotangents:]]
     return [*pulled, *stacked]
-
-
-def _replay_rule(part: int) -> Callable[..., tuple[Any, ...]]:
-    def rule(
-        *types: TensorType, length: Dim, carries: int, cotangents: int, sequences: int,
-        snapshots: int, graphs: Sequence[Graph],
-    ) -> tuple[Any, ...]:  # fmt: skip
-        found = _replay_types(types, length, carries, cotangents, sequences, graphs)
-        return _split(found)[part]
-
-    return rule
 
 
 def _replay(
@@ -312,14 +266,4 @@ def _replay(
     return (*pulled, *stacks)
 
 
-REPLAY = define(
-    "replay",
-    shape=_replay_rule(0),
-    dtype=_replay_rule(1),
-    vjp=_through_bodies,
-    code=Control("replay"),
-    numpy=_replay,
-    samples=_no_samples,
-    bad=_no_bad,
-    outputs=VARIABLE,
-)
+REPLAY = _defined("replay", Control("replay"), _replay_types, _replay)

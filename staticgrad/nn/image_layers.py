@@ -19,14 +19,15 @@ from staticgrad.nn.module import Module
 
 
 class _Convolution(Module):
-    """What the layers share: sizes, parameters, text."""
+    """A `function` of sg.nn with its arguments and parameters."""
 
     rank = 2
     transposed = False
+    function: Any
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any,
-        padding: Any, dilation: Any, groups: int, bias: bool,
+        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
+        padding: Any = 0, dilation: Any = 1, groups: int = 1, bias: bool = True,
     ) -> None:  # fmt: skip
         name = type(self).__name__
         window = per_axis(name, "kernel_size", kernel_size, self.rank)
@@ -58,6 +59,17 @@ class _Convolution(Module):
         texts += ["bias=False"] if self.bias is None else []
         return f"{type(self).__name__}({', '.join(texts)})"
 
+    def forward(self, x: Tensor) -> Tensor:
+        """The filters at every place, and the bias."""
+        return self._applied(x)
+
+    def _applied(self, x: Tensor, **others: Any) -> Tensor:
+        result: Tensor = self.function(
+            x, self.weight, self.bias, self.stride, self.padding,
+            dilation=self.dilation, groups=self.groups, **others,
+        )  # fmt: skip
+        return result
+
 
 def _check_channels(name: str, before: int, after: int, groups: int) -> None:
     if min(before, after, groups) < 1 or before % groups or after % groups:
@@ -74,71 +86,19 @@ class Conv2d(_Convolution):
     (out_channels,) or None. The arguments are those of `sg.nn.conv2d`.
     """
 
-    def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
-        padding: Any = 0, dilation: Any = 1, groups: int = 1, bias: bool = True,
-    ) -> None:  # fmt: skip
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding,
-                         dilation, groups, bias)  # fmt: skip
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The filters at every place, and the bias."""
-        return convolutions.conv2d(
-            x, self.weight, self.bias, self.stride, self.padding, self.dilation,
-            self.groups,
-        )  # fmt: skip
+    function = staticmethod(convolutions.conv2d)
 
 
 class Conv1d(_Convolution):
     """``conv1d(x, weight, bias)``: (batch, in, length) -> (batch, out, ...)."""
 
     rank = 1
-
-    def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
-        padding: Any = 0, dilation: Any = 1, groups: int = 1, bias: bool = True,
-    ) -> None:  # fmt: skip
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding,
-                         dilation, groups, bias)  # fmt: skip
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The filters at every place, and the bias."""
-        return convolutions.conv1d(
-            x, self.weight, self.bias, self.stride, self.padding, self.dilation,
-            self.groups,
-        )  # fmt: skip
+    function = staticmethod(convolutions.conv1d)
 
 
-class ConvTranspose2d(_Convolution):
-    """``conv_transpose2d(x, weight, bias)``.
+class _Transposed(_Convolution):
+    """What the transposed ones have beside: a choice among sizes of the result."""
 
-    `weight` is (in_channels, out_channels / groups, height, width). The arguments are
-    those of `sg.nn.conv_transpose2d`.
-    """
-
-    transposed = True
-
-    def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
-        padding: Any = 0, output_padding: Any = 0, groups: int = 1, bias: bool = True,
-        dilation: Any = 1,
-    ) -> None:  # fmt: skip
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding,
-                         dilation, groups, bias)  # fmt: skip
-        self.output_padding = output_padding
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The kernels of all pixels, added up, and the bias."""
-        return convolutions.conv_transpose2d(
-            x, self.weight, self.bias, self.stride, self.padding, self.output_padding,
-            self.groups, self.dilation,
-        )  # fmt: skip
-
-
-class ConvTranspose1d(_Convolution):
-    """``conv_transpose1d(x, weight, bias)``; see ConvTranspose2d."""
-
-    rank = 1
     transposed = True
 
     def __init__(
@@ -152,10 +112,24 @@ class ConvTranspose1d(_Convolution):
 
     def forward(self, x: Tensor) -> Tensor:
         """The kernels of all elements, added up, and the bias."""
-        return convolutions.conv_transpose1d(
-            x, self.weight, self.bias, self.stride, self.padding, self.output_padding,
-            self.groups, self.dilation,
-        )  # fmt: skip
+        return self._applied(x, output_padding=self.output_padding)
+
+
+class ConvTranspose2d(_Transposed):
+    """``conv_transpose2d(x, weight, bias)``.
+
+    `weight` is (in_channels, out_channels / groups, height, width). The arguments are
+    those of `sg.nn.conv_transpose2d`.
+    """
+
+    function = staticmethod(convolutions.conv_transpose2d)
+
+
+class ConvTranspose1d(_Transposed):
+    """``conv_transpose1d(x, weight, bias)``; see ConvTranspose2d."""
+
+    rank = 1
+    function = staticmethod(convolutions.conv_transpose1d)
 
 
 class _Pool(Module):

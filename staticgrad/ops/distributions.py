@@ -72,6 +72,13 @@ def drawn_shape(name: str, shape: ShapeLike | None, *parameters: ArrayLike) -> S
     return dims
 
 
+def _drawn(
+    name: str, shape: ShapeLike | None, dtype: npt.DTypeLike | None, *given: ArrayLike
+) -> tuple[DType, Shape]:
+    """Dtype and shape of a draw with the parameters `given`."""
+    return float_kind(name, dtype, *given), drawn_shape(name, shape, *given)
+
+
 def _together(name: str, shapes: list[Shape], tensors: list[Tensor]) -> Shape:
     try:
         return broadcast_shapes(shapes)
@@ -101,8 +108,7 @@ def uniform(
     >>> print(sg.random.uniform(sg.random.key(0), ("n",), low=-1.0).type)
     float32[n]
     """
-    kind = float_kind("uniform", dtype, low, high)
-    dims = drawn_shape("uniform", shape, low, high)
+    kind, dims = _drawn("uniform", shape, dtype, low, high)
     u = _unit("uniform", key, dims, kind)
     if _is(low, 0) and _is(high, 1):
         return u
@@ -173,8 +179,7 @@ def normal(
     >>> print(sg.random.normal(sg.random.key(0), ("n", 2), scale=3.0).type)
     float32[n, 2]
     """
-    kind = float_kind("normal", dtype, loc, scale)
-    dims = drawn_shape("normal", shape, loc, scale)
+    kind, dims = _drawn("normal", shape, dtype, loc, scale)
     words = one_key("normal", key)
     z = apply(NORMAL, words, shape=dims, bits=8 * computed(kind).itemsize)
     return _moved(z, kind, loc, scale)
@@ -204,8 +209,7 @@ def truncated_normal(
     >>> bool(sg.compile(sg.max(sg.abs(x)) <= 2)())
     True
     """
-    kind = float_kind("truncated_normal", dtype, lower, upper)
-    dims = drawn_shape("truncated_normal", shape, lower, upper)
+    kind, dims = _drawn("truncated_normal", shape, dtype, lower, upper)
     a, b = _typed(computed(kind), lower, upper)
     root = math.sqrt(2)
     low, high = erf(a / root), erf(b / root)
@@ -230,10 +234,13 @@ def exponential(
     >>> bool(sg.compile(sg.min(x) > 0)())
     True
     """
-    kind = float_kind("exponential", dtype, scale)
-    dims = drawn_shape("exponential", shape, scale)
-    waited = -log1p(-_inside("exponential", key, dims, kind))
-    return _moved(waited, kind, 0.0, scale)
+    kind, dims = _drawn("exponential", shape, dtype, scale)
+    return _moved(_waited("exponential", key, dims, kind), kind, 0.0, scale)
+
+
+def _waited(name: str, key: ArrayLike, dims: Shape, kind: DType) -> Tensor:
+    """Exponential numbers with mean 1."""
+    return -log1p(-_inside(name, key, dims, kind))
 
 
 def gumbel(
@@ -249,10 +256,8 @@ def gumbel(
     >>> print(sg.random.gumbel(sg.random.key(0), (3,)).type)
     float32[3]
     """
-    kind = float_kind("gumbel", dtype, loc, scale)
-    dims = drawn_shape("gumbel", shape, loc, scale)
-    waited = -log1p(-_inside("gumbel", key, dims, kind))
-    return _moved(-log(waited), kind, loc, scale)
+    kind, dims = _drawn("gumbel", shape, dtype, loc, scale)
+    return _moved(-log(_waited("gumbel", key, dims, kind)), kind, loc, scale)
 
 
 def laplace(
@@ -268,8 +273,7 @@ def laplace(
     >>> print(sg.random.laplace(sg.random.key(0), (3,)).type)
     float32[3]
     """
-    kind = float_kind("laplace", dtype, loc, scale)
-    dims = drawn_shape("laplace", shape, loc, scale)
+    kind, dims = _drawn("laplace", shape, dtype, loc, scale)
     least = 2.0**-53 if kind == FLOAT64 else 2.0**-24
     t = maximum(2 * _inside("laplace", key, dims, kind) - 1, least - 1)
     return _moved(-sign(t) * log1p(-named("absolute", t)), kind, loc, scale)
@@ -288,8 +292,7 @@ def logistic(
     >>> print(sg.random.logistic(sg.random.key(0), (3,)).type)
     float32[3]
     """
-    kind = float_kind("logistic", dtype, loc, scale)
-    dims = drawn_shape("logistic", shape, loc, scale)
+    kind, dims = _drawn("logistic", shape, dtype, loc, scale)
     u = _inside("logistic", key, dims, kind)
     return _moved(log(u) - log1p(-u), kind, loc, scale)
 
@@ -315,8 +318,7 @@ def gamma(
     >>> print(sg.random.gamma(sg.random.key(0), [0.5, 2.0]).type)
     float32[2]
     """
-    kind = float_kind("gamma", dtype, a, scale)
-    dims = drawn_shape("gamma", shape, a, scale)
+    kind, dims = _drawn("gamma", shape, dtype, a, scale)
     (given,) = _typed(computed(kind), a)
     whole = broadcasted(given, dims)
     x = apply(GAMMA, one_key("gamma", key), whole, shape=dims)
@@ -336,8 +338,7 @@ def beta(
     >>> print(sg.random.beta(sg.random.key(0), 2.0, 3.0, (4,)).type)
     float32[4]
     """
-    kind = float_kind("beta", dtype, a, b)
-    dims = drawn_shape("beta", shape, a, b)
+    kind, dims = _drawn("beta", shape, dtype, a, b)
     words = one_key("beta", key)
     x = gamma(fold_in(words, 0), a, dims, computed(kind))
     y = gamma(fold_in(words, 1), b, dims, computed(kind))

@@ -6,6 +6,8 @@ the others are NaN; nanargmax and nanargmin are then 0, where NumPy raises an er
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy.typing as npt
 
 from staticgrad.ir.node import Tensor
@@ -78,11 +80,7 @@ def nanmax(
     >>> float(sg.compile(sg.nanmax([1.0, float("nan")]), target="reference")())
     1.0
     """
-    x = as_tensor(a)
-    if initial is not None or where is not None or not is_float(x.dtype):
-        return max(_filled(x, -float("inf")), axis, keepdims, initial, where)
-    found = max(_filled(x, -float("inf")), axis, keepdims)
-    return choose(all(isnan(x), axis, keepdims), float("nan"), found)
+    return _extreme(max, -float("inf"), a, axis, keepdims, initial, where)
 
 
 def nanmin(
@@ -98,10 +96,18 @@ def nanmin(
     >>> float(sg.compile(sg.nanmin([1.0, float("nan")]), target="reference")())
     1.0
     """
+    return _extreme(min, float("inf"), a, axis, keepdims, initial, where)
+
+
+def _extreme(
+    extreme: Callable[..., Tensor], fill: float, a: ArrayLike, axis: Axis,
+    keepdims: bool, initial: ArrayLike | None, where: Where,
+) -> Tensor:  # fmt: skip
+    """`extreme` with `fill` for NaN; NaN where there is nothing else and no start."""
     x = as_tensor(a)
+    found = extreme(_filled(x, fill), axis, keepdims, initial, where)
     if initial is not None or where is not None or not is_float(x.dtype):
-        return min(_filled(x, float("inf")), axis, keepdims, initial, where)
-    found = min(_filled(x, float("inf")), axis, keepdims)
+        return found
     return choose(all(isnan(x), axis, keepdims), float("nan"), found)
 
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from staticgrad.errors import DTypeError, ShapeError
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.op import Bad, Op, Pool, Sample, define
+from staticgrad.ir.op import Bad, Pool, Sample, define
 from staticgrad.ir.size import Dim, Shape
 from staticgrad.ir.types import DType, TensorType
 from staticgrad.ops.convolution import window_count
@@ -225,27 +225,27 @@ def _bad() -> list[Bad]:
     ]
 
 
-MAX_POOL: Op = define(
+MAX_POOL = define(
     "max_pool",
     shape=_shape,
     dtype=_dtype,
     vjp=_max_vjp,
     jvp=_max_jvp,
-    batch=over_examples(lambda x, **attrs: apply(MAX_POOL, x, **attrs)),
+    batch=over_examples("max_pool"),
     code=Pool("maximum"),
     numpy=_max_numpy,
     samples=_samples,
     bad=_bad,
 )
 
-MAX_POOL_INDEX: Op = define(
+MAX_POOL_INDEX = define(
     "max_pool_index",
     shape=_shape,
     dtype=lambda x, *, window, **attrs: (
         _dtype(x, window=window) and index_dtype(window)
     ),
     vjp=None,
-    batch=over_examples(lambda x, **attrs: apply(MAX_POOL_INDEX, x, **attrs)),
+    batch=over_examples("max_pool_index"),
     code=Pool("index"),
     numpy=_index_numpy,
     samples=lambda: [
@@ -255,13 +255,13 @@ MAX_POOL_INDEX: Op = define(
     bad=_bad,
 )
 
-POOL_PICK: Op = define(
+POOL_PICK = define(
     "pool_pick",
     shape=_pick_shape,
     dtype=_dtype,
     vjp=_pick_vjp,
     jvp="linear",
-    batch=over_examples(lambda *xs, **attrs: apply(POOL_PICK, *xs, **attrs)),
+    batch=over_examples("pool_pick"),
     code=Pool("pick"),
     numpy=_pick_numpy,
     samples=lambda: [
@@ -284,13 +284,13 @@ POOL_PICK: Op = define(
     ],
 )
 
-POOL_SPREAD: Op = define(
+POOL_SPREAD = define(
     "pool_spread",
     shape=_spread_shape,
     dtype=_dtype,
     vjp=_spread_vjp,
     jvp="linear",
-    batch=over_examples(lambda *xs, **attrs: apply(POOL_SPREAD, *xs, **attrs)),
+    batch=over_examples("pool_spread"),
     code=Pool("spread"),
     numpy=_spread_numpy,
     samples=lambda: [

@@ -11,9 +11,10 @@ import numpy.typing as npt
 from staticgrad.errors import DTypeError, ShapeError
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.op import Bad, Layout, Op, Piece, Place, Sample, define
+from staticgrad.ir.op import Bad, Layout, Piece, Place, Sample, define
 from staticgrad.ir.size import Dim, Shape, product
 from staticgrad.ir.types import DType, TensorType
+from staticgrad.ops.named import named
 from staticgrad.ops.slicing import SLICE
 from staticgrad.ops.views import numbers, reshaped
 
@@ -77,12 +78,12 @@ def _vjp(
     )
 
 
-def over_examples(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The batch rule: examples are images of one longer batch."""
+def over_examples(name: str) -> Callable[..., Tensor]:
+    """The batch rule of the op `name`: examples are images of one longer batch."""
 
     def rule(n: Dim, *xs: Tensor, **attrs: Any) -> Tensor:
         joined = [reshaped(x, (n * x.shape[1], *x.shape[2:])) for x in xs]
-        found = op(*joined, **attrs)
+        found = named(name, *joined, **attrs)
         return reshaped(found, (n, xs[0].shape[1], *found.shape[1:]))
 
     return rule
@@ -106,13 +107,13 @@ def _attrs(size: Pair, window: Pair, strides: Pair) -> dict[str, Any]:
     return {"size": size, "window": window, "strides": strides}
 
 
-WEAVE: Op = define(
+WEAVE = define(
     "weave",
     shape=_shape,
     dtype=_dtype,
     vjp=_vjp,
     jvp="linear",
-    batch=over_examples(lambda *xs, **attrs: apply(WEAVE, *xs, **attrs)),
+    batch=over_examples("weave"),
     code=Place(_pieces, _fill),
     numpy=_numpy,
     samples=lambda: [

@@ -26,7 +26,7 @@ Rate: TypeAlias = float | Schedule
 
 
 class Optimizer:
-    """Base of the optimisers; a subclass defines ``updates``."""
+    """Base of the optimisers; a subclass defines ``step``, or all of ``updates``."""
 
     def __init__(self, learning_rate: Rate) -> None:
         self.schedule: Schedule | None = None
@@ -61,8 +61,15 @@ class Optimizer:
 
         `grads` and `params` are trees of one structure, as sg.grad takes and gives.
         """
+        pairs = self.started()
+        for parameter, grad in matched(grads, params):
+            pairs += self.step(parameter, grad)
+        return pairs
+
+    def step(self, parameter: Stored, grad: Tensor) -> list[Pair]:
+        """Pairs for one parameter and for the states that belong to it."""
         raise TypeError(
-            f"{type(self).__name__} requires an updates method, got none; "
+            f"{type(self).__name__} requires an updates or a step method, got none; "
             f"use SGD or Adam{at(here())}"
         )
 

@@ -7,8 +7,6 @@ epsilon is added to the root; the centred form subtracts the squared mean gradie
 
 from __future__ import annotations
 
-from typing import Any
-
 from staticgrad import ops
 from staticgrad.errors import GraphError
 from staticgrad.ir.node import Stored, Tensor
@@ -17,7 +15,6 @@ from staticgrad.optim.optimizer import (
     Optimizer,
     Pair,
     Rate,
-    matched,
     not_negative,
     single,
 )
@@ -56,14 +53,8 @@ class RMSprop(Optimizer):
         self.centered = centered
         self.weight_decay = not_negative("RMSprop", "weight_decay", weight_decay, 1e-4)
 
-    def updates(self, grads: Any, params: Any) -> list[Pair]:
-        """Pairs for the parameters, their mean squares and what else is kept."""
-        pairs = self.started()
-        for parameter, grad in matched(grads, params):
-            pairs += self._step(parameter, grad)
-        return pairs
-
-    def _step(self, parameter: Stored, grad: Tensor) -> list[Pair]:
+    def step(self, parameter: Stored, grad: Tensor) -> list[Pair]:
+        """The new parameter, its mean square and what else is kept."""
         start, grad = single(parameter), single(grad)
         if self.weight_decay:
             grad = grad + self.weight_decay * start

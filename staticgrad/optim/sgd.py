@@ -6,8 +6,6 @@ Sutskever et al., "On the importance of initialization and momentum in deep lear
 
 from __future__ import annotations
 
-from typing import Any
-
 from staticgrad.errors import GraphError
 from staticgrad.ir.node import Stored, Tensor
 from staticgrad.ir.source import at, here
@@ -15,7 +13,6 @@ from staticgrad.optim.optimizer import (
     Optimizer,
     Pair,
     Rate,
-    matched,
     not_negative,
     single,
 )
@@ -48,14 +45,8 @@ class SGD(Optimizer):
         self.nesterov = nesterov
         self.weight_decay = not_negative("SGD", "weight_decay", weight_decay, 1e-4)
 
-    def updates(self, grads: Any, params: Any) -> list[Pair]:
-        """Pairs for the parameters, and for their velocities if there is momentum."""
-        pairs = self.started()
-        for parameter, grad in matched(grads, params):
-            pairs += self._step(parameter, grad)
-        return pairs
-
-    def _step(self, parameter: Stored, grad: Tensor) -> list[Pair]:
+    def step(self, parameter: Stored, grad: Tensor) -> list[Pair]:
+        """The new parameter, and its velocity if there is momentum."""
         start, grad = single(parameter), single(grad)
         if self.weight_decay:
             grad = grad + self.weight_decay * start
