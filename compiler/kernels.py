@@ -21,7 +21,7 @@ from staticgrad.ir.foreign import Foreign
 from staticgrad.ir.node import Node
 from staticgrad.ir.size import Dim
 from staticgrad.ir.source import Source
-from staticgrad.ir.types import DType
+from staticgrad.ir.types import INT64, DType
 
 Mode: TypeAlias = Literal["read", "write", "update"]
 Combine: TypeAlias = Literal["add", "multiply", "maximum", "minimum", "and", "or"]
@@ -235,6 +235,19 @@ Statement: TypeAlias = (
     | Tiles
     | When
 )
+
+Value: TypeAlias = Number | Load | Compute | Index | CheckIndex
+"""The statements that make a value, `result`."""
+
+
+def result_of(statement: Statement) -> int | None:
+    """The value that a statement makes, or None."""
+    return statement.result if isinstance(statement, Value) else None
+
+
+def dtype_of(statement: Value) -> DType:
+    """The dtype of the value that a statement makes."""
+    return INT64 if isinstance(statement, Index | CheckIndex) else statement.dtype
 
 
 WHERE = 3  # arguments that say where a call is: position, site, status

@@ -51,7 +51,13 @@ def mixed(x):
     return x.astype("float64") + wide
 
 
-BUILDS = (sines, links, pairs, mixed)
+def taken(x):
+    """What a checked index gives is read by two pieces."""
+    index = sg.as_tensor(np.arange(1300) * 7 % 1300)
+    return sines(sines(x[index]) * sg.as_tensor(X[::-1].copy())[index])
+
+
+BUILDS = (sines, links, pairs, mixed, taken)
 
 
 @pytest.mark.parametrize("gradient", [False, True], ids=["value", "gradient"])

@@ -11,7 +11,14 @@ from __future__ import annotations
 import re
 
 from staticgrad.compiler.codegen.draws import DRAWS
-from staticgrad.compiler.kernels import Compute, Index, Load, Loop, Statement
+from staticgrad.compiler.kernels import (
+    Compute,
+    Index,
+    Load,
+    Loop,
+    Statement,
+    result_of,
+)
 
 _DRAW = re.compile(r"(\w+)\{bits\}\(\{0\}, \{1\}, \{2\}, \{3\}, \{4\}\)")
 
@@ -29,7 +36,7 @@ def drawn_in_blocks(loop: Loop) -> tuple[Compute, ...]:
     """The draws of an innermost loop that it walks along."""
     if any(isinstance(statement, Loop) for statement in loop.body):
         return ()
-    made = {getattr(s, "result", None): s for s in loop.body}
+    made = {result_of(s): s for s in loop.body}
     return tuple(
         s
         for s in loop.body

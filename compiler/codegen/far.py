@@ -28,6 +28,7 @@ from staticgrad.compiler.kernels import (
     Statement,
     Store,
     When,
+    result_of,
 )
 
 GUARDED = ("sin", "cos", "tan")
@@ -75,7 +76,7 @@ def arguments_ahead(
     wanted: set[int] = set()
     kept: list[Statement] = []
     for statement in reversed(body):
-        needed = guarded(statement) or _result(statement) in wanted
+        needed = guarded(statement) or result_of(statement) in wanted
         if needed and not isinstance(statement, Accumulate):
             wanted.update(arguments(statement))
             kept.append(statement)
@@ -103,10 +104,6 @@ def _reads_written(
         for place, loaded in loads
     )
     return changed or bool(registers & wanted)
-
-
-def _result(statement: Statement) -> int | None:
-    return getattr(statement, "result", None)
 
 
 def arguments(statement: Statement) -> tuple[int, ...]:

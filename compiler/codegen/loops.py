@@ -63,6 +63,7 @@ from staticgrad.compiler.kernels import (
     Statement,
     Tiles,
     When,
+    result_of,
 )
 from staticgrad.ir.size import Dim, evaluate
 from staticgrad.ir.source import at
@@ -224,7 +225,7 @@ class _Kernel:
             self.writer.line(self.tiles(statement))
             return
         text = statement_text(statement, self.names)
-        if getattr(statement, "result", None) in self.drawn:
+        if result_of(statement) in self.drawn:
             text = self._read_draw(statement)
         text = any_argument(text) if exact and self.guarded(statement) else text
         if text:
@@ -391,7 +392,7 @@ class _Kernel:
         for statement in ahead:
             if self.guarded(statement):
                 self._keep_farthest(statement)
-            if getattr(statement, "result", None) in needed:
+            if result_of(statement) in needed:
                 self._statement(statement)
 
     def _keep_farthest(self, statement: Statement) -> None:

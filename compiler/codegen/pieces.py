@@ -30,7 +30,10 @@ from staticgrad.compiler.kernels import (
     LoopKernel,
     Statement,
     Store,
+    Value,
     When,
+    dtype_of,
+    result_of,
 )
 from staticgrad.ir.types import DType
 
@@ -86,7 +89,7 @@ def in_pieces(loop: Loop, kernel: LoopKernel) -> Pieces | None:
     if any(isinstance(statement, Loop | When) for statement in body):
         return None
     drawn = frozenset(s.result for s in drawn_in_blocks(loop))
-    weights = [1 if _result(s) in drawn else operations(s) for s in body]
+    weights = [1 if result_of(s) in drawn else operations(s) for s in body]
     if sum(weights) <= LONGEST or is_tied(loop):
         return None
     longest = _longest_wait(body, weights)
@@ -103,7 +106,7 @@ def _longest_wait(body: Sequence[Statement], weights: Sequence[int]) -> int:
     depth: dict[int, int] = {}
     for statement, weight in zip(body, weights, strict=True):
         before = max((depth.get(number, 0) for number in read_by(statement)), default=0)
-        result = _result(statement)
+        result = result_of(statement)
         if result is not None:
             depth[result] = before + weight
     return max(depth.values(), default=0)
@@ -116,10 +119,6 @@ def is_tied(loop: Loop) -> bool:
         and (s.access.strides[loop.axis] == 0 or s.access.dynamic is not None)
         for s in loop.body
     )
-
-
-def _result(statement: Statement) -> int | None:
-    return getattr(statement, "result", None)
 
 
 def read_by(statement: Statement) -> tuple[int, ...]:
@@ -156,7 +155,7 @@ def _crossing(body: Sequence[Statement]) -> list[int]:
         last.update((number, place) for number in read_by(statement))
     changes = [0] * (len(body) + 1)
     for place, statement in enumerate(body):
-        result = _result(statement)
+        result = result_of(statement)
         if result is None or isinstance(statement, Index | Load):
             continue
         if last.get(result, place) > place:
@@ -177,22 +176,21 @@ def _carried(
     drawn: frozenset[int],
 ) -> Pieces:
     bounds = [0, *cuts, len(body)]
-    maker = {_result(s): place for place, s in enumerate(body)}
+    made = {s.result: (n, s) for n, s in enumerate(body) if isinstance(s, Value)}
     taken: list[list[int]] = [[] for _ in bounds[1:]]
     given: list[dict[int, DType]] = [{} for _ in bounds[1:]]
     again: list[dict[int, Statement]] = [{} for _ in bounds[1:]]
     for number, (first, last) in enumerate(pairwise(bounds)):
         wanted = [value for s in body[first:last] for value in read_by(s)]
         for value in dict.fromkeys(wanted):
-            place = maker.get(value)
-            if place is None or place >= first:
+            place, statement = made.get(value, (first, None))
+            if statement is None or place >= first:
                 continue
-            statement = body[place]
             if value in drawn or _can_repeat(statement, kernel):
                 again[number][value] = statement
                 continue
             owner = next(n for n, end in enumerate(bounds[1:]) if place < end)
-            given[owner][value] = statement.dtype  # type: ignore[union-attr]
+            given[owner][value] = dtype_of(statement)
             taken[number].append(value)
     areas, dtypes = _areas(taken, given)
     pieces = tuple(
