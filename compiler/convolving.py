@@ -36,7 +36,7 @@ from staticgrad.compiler.schemes import (
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import Node, Tensor, static_shape
 from staticgrad.ir.op import Convolution, Layout
-from staticgrad.ir.size import Dim, product
+from staticgrad.ir.size import Dim, Shape, product
 from staticgrad.ir.types import DType
 
 BufferOf: TypeAlias = Callable[[Tensor], int]
@@ -161,6 +161,17 @@ def lanes_for(count: int, bits: int) -> int:
     return lanes
 
 
+def span(start: Dim, strides: Shape, sizes: Shape) -> tuple[Dim, Dim]:
+    """The least and the greatest index of elements; a symbolic stride is positive."""
+    low = high = start
+    for step, size in zip(strides, sizes, strict=True):
+        if isinstance(step, int) and step < 0:
+            low = low + step * (size - 1)
+        else:
+            high = high + step * (size - 1)
+    return low, high
+
+
 def even(length: int, most: int) -> int:
     """Parts of at most `most` that are about equal."""
     return -(-length // -(-length // most))
@@ -219,14 +230,7 @@ class Making:
             Layout.contiguous(base_of(self.node.inputs[number]).shape),
         )
         assert layout is not None
-        low: Dim = layout.offset
-        high: Dim = layout.offset
-        for size, step in zip(layout.shape, layout.strides, strict=True):
-            if isinstance(step, int) and step < 0:
-                low = low + step * (size - 1)
-            else:
-                high = high + step * (size - 1)
-        return Reach(0, low, high)
+        return Reach(0, *span(layout.offset, layout.strides, layout.shape))
 
     def packing(
         self, packed: int, sizes: tuple[int, int, int], back: bool
@@ -275,12 +279,20 @@ class Making:
         )
         nested = loops(range(len(axes)), body)
         axes, nested, _ = collapse(axes, nested, len(axes))
+        operands = (self.operand(w), Operand(packed, "write", self.dtype))
+        return self.copies(axes, operands, nested)
+
+    def copies(
+        self, axes: tuple[Dim, ...], operands: tuple[Operand, ...],
+        body: tuple[Statement, ...],
+    ) -> LoopKernel:  # fmt: skip
+        """A loop nest that packs."""
         return LoopKernel(
             name="pack",
             axes=axes,
-            operands=(self.operand(w), Operand(packed, "write", self.dtype)),
+            operands=operands,
             scratch=(),
-            body=nested,
+            body=body,
             sites=(self.site,),
             row_cost=product(axes[1:]),
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from staticgrad.compiler.kernels import FinishKernel, Kernel, Site
 from staticgrad.compiler.plan import Plan, Region
@@ -181,9 +181,9 @@ class _Flattening:
         self.places.append(self.place)
         self.place += 1
 
-    def _mark(self, kind: MarkKind, **fields: object) -> int:
+    def _mark(self, kind: MarkKind, **fields: Any) -> int:
         """The number of a new mark."""
-        self.marks.append(Mark(kind, self.place, **fields))  # type: ignore[arg-type]
+        self.marks.append(Mark(kind, self.place, **fields))
         self.place += 1
         return len(self.marks) - 1
 

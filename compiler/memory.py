@@ -83,11 +83,12 @@ def plan(
     bodies = tuple(_bodies(kernel, values, cutting) for kernel in schedule.kernels)
     sizes = _sizes(schedule, chunks, bodies, values)
     arena = [b for b, first in enumerate(lives.first) if first >= 0]
-    found = arrange(
+    lying = (
         [sizes[b] for b in arena],
         [lives.first[b] for b in arena],
         [lives.last[b] for b in arena],
     )
+    found = arrange(*lying)
     offsets = [-1] * len(sizes)
     for b, offset in zip(arena, found.offsets, strict=True):
         offsets[b] = offset
@@ -100,11 +101,7 @@ def plan(
         last=lives.last,
         offsets=tuple(offsets),
         arena_bytes=found.arena_bytes,
-        lower_bound_bytes=live_peak(
-            [sizes[b] for b in arena],
-            [lives.first[b] for b in arena],
-            [lives.last[b] for b in arena],
-        ),
+        lower_bound_bytes=live_peak(*lying),
         unplanned_bytes=sum(evaluate(size, values) for size in schedule.unplanned),
         proof=found.proof,
         bodies=bodies,

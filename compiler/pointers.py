@@ -127,22 +127,7 @@ def call_kernel(
     typing: Any, function: Any, operands: Any, sizes: Any, begin: Any, end: Any,
     context_address: Any,
 ) -> Any:  # fmt: skip
-    """Call a compiled kernel by address."""
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [I64] * 5)
-        builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 6), emit
-
-
-@intrinsic
-def call_launch(
-    typing: Any, function: Any, row: Any, first: Any, rows: Any, workers: Any,
-    threads: Any,
-) -> Any:  # fmt: skip
-    """Call the compiled parallel launch by address."""
+    """Call a function of five words by address: a kernel, or the parallel launch."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [I64] * 5)

@@ -116,7 +116,7 @@ def _zeros(m: Making, packed: int, size: Shape) -> LoopKernel:
         Loop(0, (Store(Access(0, (1,)), 0),)),
     )
     operands = (Operand(packed, "write", m.dtype),)
-    return _loop(m, (product(size),), operands, body)
+    return m.copies((product(size),), operands, body)
 
 
 def _pack(m: Making, packed: int, lanes: int) -> LoopKernel:
@@ -132,19 +132,4 @@ def _pack(m: Making, packed: int, lanes: int) -> LoopKernel:
     written = Access(1, (sizes.rows.taps * lanes, lanes, sizes.channels, 1))
     body: tuple[Statement, ...] = (Load(0, read, m.dtype), Store(written, 0))
     operands = (m.operand(w), Operand(packed, "write", m.dtype))
-    return _loop(m, axes, operands, loops(range(len(axes)), body))
-
-
-def _loop(
-    m: Making, axes: tuple[Dim, ...], operands: tuple[Operand, ...],
-    body: tuple[Statement, ...],
-) -> LoopKernel:  # fmt: skip
-    return LoopKernel(
-        name="pack",
-        axes=axes,
-        operands=operands,
-        scratch=(),
-        body=body,
-        sites=(m.site,),
-        row_cost=product(axes[1:]),
-    )
+    return m.copies(axes, operands, loops(range(len(axes)), body))

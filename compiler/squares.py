@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from staticgrad.compiler.codegen import processor
+from staticgrad.compiler.convolving import lanes_for, span
 from staticgrad.compiler.kernels import (
     Access,
     Compute,
@@ -30,6 +30,7 @@ from staticgrad.ir.size import Dim
 LEAST_EDGE = 3  # elements along either axis: below, a tile has little to do
 LEAST_ELEMENTS = 256  # per index of axis 0, or in all
 BITS = (32, 64)
+LONG = 64  # elements: at least a register's
 LEAST_ROWS = 64  # of a chunk whose axis is cut into tiles
 
 
@@ -110,7 +111,7 @@ def _scheme(
         return None
     return Transposed(
         bits=bits,
-        lanes=_lanes(bits, [kernel.axes[axis] for axis in axes]),
+        lanes=lanes_for(_longest([kernel.axes[axis] for axis in axes]), bits),
         sizes=sizes,
         read=read,
         read_start=starts[0],
@@ -121,22 +122,11 @@ def _scheme(
     )
 
 
-def _lanes(bits: int, edges: list[Dim]) -> int:
-    """A register's lanes, or fewer that the longer edge needs."""
-    widest = processor.vector_bytes() * 8 // bits
-    longest = max(n if isinstance(n, int) else widest for n in edges)
-    lanes = 128 // bits
-    while lanes < min(longest, widest):
-        lanes *= 2
-    return lanes
+def _longest(edges: list[Dim]) -> int:
+    """The longer edge; one that is not known counts as long."""
+    return max(n if isinstance(n, int) else LONG for n in edges)
 
 
 def _reach(access: Access, axes: tuple[Dim, ...]) -> Reach:
-    first: Dim = access.offset
-    last: Dim = access.offset
-    for stride, size in zip(access.strides[1:], axes[1:], strict=True):
-        if isinstance(stride, int) and stride < 0:
-            first = first + stride * (size - 1)
-        else:
-            last = last + stride * (size - 1)
-    return Reach(access.strides[0], first, last)
+    ends = span(access.offset, access.strides[1:], axes[1:])
+    return Reach(access.strides[0], *ends)

@@ -34,7 +34,6 @@ from staticgrad.compiler.pointers import (
     atomic_load,
     call_get,
     call_kernel,
-    call_launch,
     call_set,
     copy_bytes,
     fill_bytes,
@@ -147,7 +146,7 @@ def _shared(pc: int, first: int, rows: int) -> bool:
     if alone or (exclusive and atomic_exchange(lock, 1) != 0):
         return False
     mask = min(workers, load_int64(cells, threads.MASK))
-    call_launch(load_int64(cells, threads.LAUNCH), pc, first, rows, workers, mask)
+    call_kernel(load_int64(cells, threads.LAUNCH), pc, first, rows, workers, mask)
     if exclusive:
         atomic_exchange(lock, 0)
     return True

@@ -139,8 +139,8 @@ def jitted(function: Callable[..., Any]) -> Any:
     """A dispatcher of its own: what Numba has compiled before may be out of date."""
     if not numba.extending.is_jitted(function):
         return numba.njit(function)
-    options = dict(function.targetoptions)  # type: ignore[attr-defined]
-    return numba.jit(**options)(function.py_func)  # type: ignore[attr-defined]
+    dispatcher: Any = function
+    return numba.jit(**dispatcher.targetoptions)(dispatcher.py_func)
 
 
 def numba_type(dtype: np.dtype[Any]) -> Any:

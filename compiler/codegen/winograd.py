@@ -103,7 +103,22 @@ def tile_of(c: Code, number: At, counts: tuple[int, int]) -> Tile:
     return Tile(image, c.minus(line, c.times(image, down)), column)
 
 
-def read_tile(
+def transform_tile(
+    c: Code, s: Winograd | WinogradWeights, memory: tuple[Value, Value],
+    numbered: tuple[At, Tile],
+) -> None:  # fmt: skip
+    """A tile of the image, into its place among those transformed."""
+    image, tiles = memory
+    number, tile = numbered
+
+    def put(square: Square, channel: At) -> None:
+        found = applied(c, B_T, square)
+        scatter(c, tiles, s.tiles, s.channels, number, found, channel)
+
+    _read_tile(c, s, image, tile, put)
+
+
+def _read_tile(
     c: Code, s: Winograd | WinogradWeights, memory: Value, tile: Tile,
     put: Callable[[Square, At], None],
 ) -> None:  # fmt: skip
@@ -185,12 +200,7 @@ def winograd(c: Code, s: Winograd, memory: list[Value], numbers: list[Value]) ->
         count = c.smaller(s.tiles, c.minus(last, first))
         with c.loop(count) as number:
             tile = tile_of(c, c.plus(first, number), s.counts)
-
-            def put(square: Square, channel: At, number: At = number) -> None:
-                found = applied(c, B_T, square)
-                scatter(c, tiles, s.tiles, s.channels, number, found, channel)
-
-            read_tile(c, s, image, tile, put)
+            transform_tile(c, s, (image, tiles), (number, tile))
         _products(c, s, tiles, kernels, products, count)
         with c.loop(count) as number:
             tile = tile_of(c, c.plus(first, number), s.counts)

@@ -12,19 +12,17 @@ from staticgrad.compiler.codegen.code import At, Code
 from staticgrad.compiler.codegen.emitter import Value
 from staticgrad.compiler.codegen.winograd import (
     A_T,
-    B_T,
     EDGE,
     MADE,
     PADDING,
     PLANES,
     G,
-    Square,
     Tile,
     applied,
     plane,
-    read_tile,
     scatter,
     tile_of,
+    transform_tile,
     transposed_matrix,
 )
 from staticgrad.compiler.schemes import WinogradWeights
@@ -55,12 +53,7 @@ def winograd_weights(
         count = c.smaller(s.tiles, c.minus(last, first))
         with c.loop(count) as number:
             tile = tile_of(c, c.plus(first, number), s.counts)
-
-            def put(square: Square, channel: At, number: At = number) -> None:
-                found = applied(c, B_T, square)
-                scatter(c, tiles, s.tiles, s.channels, number, found, channel)
-
-            read_tile(c, s, image, tile, put)
+            transform_tile(c, s, (image, tiles), (number, tile))
             _transform_given(c, s, given, others, (number, tile), filters)
         _products(c, s, (tiles, others, sums), count, filters)
     with (
