@@ -239,11 +239,10 @@ def _finite(schedule: Schedule) -> Iterator[tuple[int, int]]:
 
 
 def _scratch_bytes(code: Code, values: Values) -> int:
-    sizes = (
-        scratch_bytes(k, values) if isinstance(k, LoopKernel) else gemm.PANEL_BYTES
-        for k in code.loops
-    )
-    most = max(sizes, default=0)
+    loops = (scratch_bytes(n.kernel, n.areas, values) for n in code.natives)
+    has_products = len(code.natives) < len(code.loops)
+    most = max(loops, default=0)
+    most = max(most, gemm.PANEL_BYTES) if has_products else most
     return most + -most % ALIGNMENT
 
 

@@ -113,7 +113,7 @@ def test_reductions_pass_nan_on():
 def test_row_softmax_with_symbolic_sizes(dtype):
     made = row_softmax(np.dtype(dtype))
     assert size_table(made) == (M,)
-    assert scratch_bytes(made, {"n": 3, "m": 17}) == (
+    assert scratch_bytes(made, 0, {"n": 3, "m": 17}) == (
         128 if dtype == "float32" else 192
     )
     for rows, columns in ((3, 17), (1, 1), (5, 300), (0, 4)):
@@ -235,7 +235,7 @@ def test_two_scratch_areas_do_not_overlap():
         Store(Access(0, (1,)), 6),
     )
     made = kernel((N,), [("write", "f8")], (Loop(0, fill), Loop(0, read)), areas)
-    assert scratch_bytes(made, {"n": 65}) == 128 + 64 + 320
+    assert scratch_bytes(made, 0, {"n": 65}) == 128 + 64 + 320
     y = np.zeros(65)
     Call(made, [y], {"n": 65}).run()
     np.testing.assert_array_equal(y, 11.0)

@@ -17,8 +17,8 @@ from staticgrad.compiler.codegen.cpu import native
 from staticgrad.compiler.codegen.loops import (
     ALIGNMENT,
     SIGNATURE,
+    kernel_source,
     scratch_bytes,
-    size_table,
 )
 from staticgrad.compiler.kernels import LoopKernel
 from staticgrad.ir.size import evaluate
@@ -49,14 +49,16 @@ class Call:
     ) -> None:
         known = dict(values or {})
         self.native = native([kernel])[0]
+        source = kernel_source(kernel)
         self.extent = evaluate(kernel.axes[0], known)
         self.per_chunk = per_chunk or max(self.extent, 1)
         self.status = np.zeros(STATUS_WORDS, np.int64)
-        sizes = [evaluate(dim, known) for dim in size_table(kernel)]
+        sizes = [evaluate(dim, known) for dim in source.sizes]
         self._sizes = np.array([self.per_chunk, site_base, *sizes], np.int64)
         self._arrays = tuple(arrays)
         self._operands = np.array([a.ctypes.data for a in arrays], np.int64)
-        self._scratch = np.zeros(scratch_bytes(kernel, known) + ALIGNMENT, np.uint8)
+        needed = scratch_bytes(kernel, source.areas, known)
+        self._scratch = np.zeros(needed + ALIGNMENT, np.uint8)
         start = -(-self._scratch.ctypes.data // ALIGNMENT) * ALIGNMENT
         self._context = np.array([self.status.ctypes.data, start], np.int64)
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(SIGNATURE))

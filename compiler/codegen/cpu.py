@@ -27,7 +27,7 @@ class NativeKernel:
 
     `cached` says that nothing was compiled for it, and `reason` why: "in memory",
     "on disk", or what made it necessary to compile. `seconds` is what getting it took.
-    `sizes` are the symbolic ones that it reads.
+    `sizes` are the symbolic ones that it reads, `areas` those of its scratch.
     """
 
     kernel: LoopKernel
@@ -36,6 +36,7 @@ class NativeKernel:
     cached: bool
     seconds: float
     reason: str = ""
+    areas: int = 0
 
     @property
     def source(self) -> str:
@@ -45,11 +46,12 @@ class NativeKernel:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """Canonical source, its key, and the symbolic sizes that it reads."""
+    """Canonical source, its key, the symbolic sizes that it reads, and its areas."""
 
     text: str
     key: str
     sizes: tuple[Dim, ...]
+    areas: int
 
 
 def native(kernels: Sequence[LoopKernel]) -> list[NativeKernel]:
@@ -70,14 +72,15 @@ def _native(
     found = cache.get(key, lambda: compiled(text, key, foreign_names(kernel)))
     seconds = time.perf_counter() - start
     return NativeKernel(
-        kernel, found.address, written.sizes, found.hit, seconds, found.reason
-    )
+        kernel, found.address, written.sizes, found.hit, seconds, found.reason,
+        written.areas,
+    )  # fmt: skip
 
 
 def _written(kernel: LoopKernel) -> _Text:
     source = kernel_source(kernel)
     text = canonical(source.text)
-    return _Text(text, kernel_key(text), source.sizes)
+    return _Text(text, kernel_key(text), source.sizes, source.areas)
 
 
 def form_of(kernel: LoopKernel) -> Hashable:

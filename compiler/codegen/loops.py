@@ -96,10 +96,15 @@ _FAR = {"float32": ("int32", FAR_F32), "float64": ("int64", FAR_F64)}
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """The text of a kernel, and the sizes that it reads."""
+    """The text of a kernel, the sizes that it reads and its areas of scratch.
+
+    `areas` carry values between the pieces of a loop or hold draws: they are the most
+    that one loop has.
+    """
 
     text: str
     sizes: tuple[Dim, ...]
+    areas: int
 
 
 def kernel_source(kernel: LoopKernel) -> KernelSource:
@@ -112,13 +117,16 @@ def size_table(kernel: LoopKernel) -> tuple[Dim, ...]:
     return kernel_source(kernel).sizes
 
 
-def scratch_bytes(kernel: LoopKernel, values: Mapping[str, int]) -> int:
-    """The bytes of scratch that each thread needs when symbols have `values`."""
+def scratch_bytes(kernel: LoopKernel, areas: int, values: Mapping[str, int]) -> int:
+    """The bytes of scratch that each thread needs when symbols have `values`.
+
+    `areas` are those of the kernel's source.
+    """
     rows = sum(
         _aligned(evaluate(area.extent, values) * area.dtype.itemsize)
         for area in kernel.scratch
     )
-    return rows + _most_areas(kernel, pieces_of(kernel)) * AREA_BYTES
+    return rows + areas * AREA_BYTES
 
 
 class _Kernel:
@@ -140,7 +148,7 @@ class _Kernel:
         self.statements(self.kernel.body, exact=True)
         head = self.head()
         head.extend(self.writer)
-        return KernelSource(head.text(), tuple(self.names.sizes))
+        return KernelSource(head.text(), tuple(self.names.sizes), self.areas)
 
     def head(self) -> Writer:
         """Comments, signature and sizes: written last, when the sizes are known."""
