@@ -16,7 +16,7 @@ from functools import cache
 
 import numpy as np
 
-from staticgrad.compiler.codegen.cuda_functions import LIBDEVICE, WRITTEN
+from staticgrad.compiler.codegen.cuda_functions import LIBDEVICE, written
 from staticgrad.compiler.codegen.language import stored_name, type_name
 from staticgrad.compiler.codegen.writer import Writer
 from staticgrad.errors import CompilerBug
@@ -253,8 +253,8 @@ class Expressions:
         if name in _SIMPLE:
             typed = [Typed(self.converted(v, dtype), dtype) for v in values]
             return _SIMPLE[name](self, [self.named(v) for v in typed], dtype)
-        if name in WRITTEN:
-            return self._inlined(WRITTEN[name], values, dtype)
+        if name in written():
+            return self._inlined(written()[name], values, dtype)
         raise NotInSubset(f"the function {name} of {dtype}")
 
     def _libdevice(self, name: str, values: Sequence[Typed], dtype: DType) -> Typed:
@@ -392,7 +392,7 @@ def _absolute(e: Expressions, values: list[Typed], dtype: DType) -> Typed:
 def _sign(e: Expressions, values: list[Typed], dtype: DType) -> Typed:
     (x,) = values
     if dtype.kind == "f":
-        return e._inlined(WRITTEN["sign_float"], values, dtype)
+        return e._inlined(written()["sign_float"], values, dtype)
     if dtype == BOOL:
         return x
     zero, one = number(0, dtype), number(1, dtype)

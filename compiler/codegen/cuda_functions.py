@@ -18,6 +18,7 @@ their type, as on the cpu.
 from __future__ import annotations
 
 import ast
+from functools import cache
 
 from staticgrad.compiler.codegen.cuda_trigonometry import TRIGONOMETRY
 
@@ -449,9 +450,8 @@ def to_float16(x):
 """
 
 
-def _bodies(text: str) -> dict[str, ast.FunctionDef]:
+@cache
+def written() -> dict[str, ast.FunctionDef]:
+    """Name -> the text that is put where the function is called."""
+    text = BOTH + SPLIT + HALVES + TRIGONOMETRY
     return {f.name: f for f in ast.parse(text).body if isinstance(f, ast.FunctionDef)}
-
-
-WRITTEN: dict[str, ast.FunctionDef] = _bodies(BOTH + SPLIT + HALVES + TRIGONOMETRY)
-"""Name -> the text that is put where the function is called."""
