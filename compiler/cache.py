@@ -91,7 +91,7 @@ class Cache:
             return Found(loaded.address, True, reason)
         callback = compile_it()
         self._loaded[key] = callback
-        written = self._write(key, _object_code(callback))
+        written = self.write(key, _object_code(callback))
         if stored is not None:
             reason = "cannot be linked"
         return Found(
@@ -102,7 +102,8 @@ class Cache:
         """The file of an entry."""
         return self.folder / f"{key}{_SUFFIX}"
 
-    def _write(self, key: str, stored: ObjectCode | None) -> bool:
+    def write(self, key: str, stored: ObjectCode | None) -> bool:
+        """Keep an entry; False if there is none or the disk refuses."""
         if stored is None:
             return False
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from staticgrad.compiler.codegen.status import (
     RAISED_IN_PYTHON,
 )
 from staticgrad.compiler.collapse import statements_of
+from staticgrad.compiler.flat import Flat
 from staticgrad.compiler.kernels import (
     CheckIndex,
     GemmKernel,
@@ -31,7 +32,6 @@ from staticgrad.compiler.kernels import (
     When,
     calls_of,
 )
-from staticgrad.compiler.program import Code
 from staticgrad.errors import (
     CompilerBug,
     IndexOutOfRange,
@@ -43,6 +43,26 @@ from staticgrad.ir.size import evaluate
 from staticgrad.ir.source import Source, at, called
 
 Checks = Iterator[tuple[CheckIndex, tuple[int, ...]]]
+
+
+class Code(Protocol):
+    """What a status is about: Code of the cpu, CudaCode of a GPU."""
+
+    @property
+    def flat(self) -> Flat:
+        """The kernels, with the marks between them."""
+
+    @property
+    def loops(self) -> tuple[LoopKernel | GemmKernel, ...]:
+        """The kernels as loops."""
+
+    @property
+    def site_base(self) -> npt.NDArray[np.int64]:
+        """The number of each kernel's first site."""
+
+    @property
+    def checked(self) -> tuple[Site, ...]:
+        """What the user calls each scalar that has to be finite."""
 
 
 def failure(code: Code, status: npt.NDArray[np.int64], key: int = 0) -> BaseException:

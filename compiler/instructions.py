@@ -27,7 +27,7 @@ from staticgrad.compiler.kernels import FinishKernel, GemmKernel, LoopKernel
 from staticgrad.compiler.launch import chunking
 from staticgrad.compiler.plan import Plan, Region
 from staticgrad.compiler.program import Code, Words
-from staticgrad.compiler.schedule import Schedule
+from staticgrad.compiler.schedule import Schedule, output_targets
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import ALIGNMENT
 from staticgrad.ir.size import evaluate
@@ -101,7 +101,7 @@ def size(code: Code, plan: Plan, poison: bool = False) -> Sized:
     rows = _kernel_rows(code, numbers, chunks, sizes, products)
     dropped = [k for k, values in finishes.items() if values["chunks"] <= 1]
     kept = np.setdiff1d(np.arange(len(code.loops)), dropped)
-    output_buffers, copies = _outputs(code.schedule)
+    output_buffers, copies = output_targets(code.schedule)
     table = _Table(rows, kept, copies, code, places, values, poison)
     pointers, origin = _pointers(code, dropped), np.array(code.flat.origin, np.int64)
     moves, loops = _moves(code, table, pointers, values)
@@ -217,20 +217,6 @@ def _pointers(code: Code, dropped: list[int]) -> Words:
             stands_for[slots.buffer] = out.buffer
     pointers: Words = stands_for[code.buffers]
     return pointers
-
-
-def _outputs(schedule: Schedule) -> tuple[tuple[int, ...], list[tuple[bool, int, int]]]:
-    """Where each output goes, and copies (at the start?, from buffer, to buffer)."""
-    targets: list[int] = []
-    copies: list[tuple[bool, int, int]] = []
-    for position, number in enumerate(schedule.outputs):
-        own = schedule.buffers[number].kind == "output"
-        if own and number not in targets:
-            targets.append(number)
-            continue
-        targets.append(len(schedule.buffers) + position)
-        copies.append((not own, number, targets[-1]))
-    return tuple(targets), copies
 
 
 def _finite(schedule: Schedule) -> Iterator[tuple[int, int]]:

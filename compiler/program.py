@@ -81,18 +81,24 @@ def compile_schedule(schedule: Schedule, checked: Sequence[Site] = ()) -> Code:
         natives=tuple(compiled),
         # Which function computes a matrix product depends on its sizes.
         functions=_words([0 if m is None else m.address for m in made]),
-        site_base=_starts([len(k.sites) for k in loops]),
+        site_base=starts([len(k.sites) for k in loops]),
         buffers=_words([o.buffer for k in loops for o in k.operands]),
-        first=_starts([len(k.operands) for k in loops]),
+        first=starts([len(k.operands) for k in loops]),
         dims=tuple(dims.found),
         extents=extents,
         costs=costs,
         table=_words([word for table in tables for word in table]),
-        table_first=_starts([len(table) for table in tables]),
+        table_first=starts([len(table) for table in tables]),
         constants=constants,
         fixed=fixed,
-        checked=tuple(checked)
-        or tuple(Site(schedule.buffers[b].name, None) for b in schedule.finite),
+        checked=named(schedule, checked),
+    )
+
+
+def named(schedule: Schedule, checked: Sequence[Site]) -> tuple[Site, ...]:
+    """`checked`, or the names of the buffers that have to be finite."""
+    return tuple(checked) or tuple(
+        Site(schedule.buffers[b].name, None) for b in schedule.finite
     )
 
 
@@ -155,7 +161,7 @@ def _words(numbers: Sequence[int]) -> Words:
     return np.array(numbers, np.int64)
 
 
-def _starts(lengths: Sequence[int]) -> Words:
+def starts(lengths: Sequence[int]) -> Words:
     """Where each of consecutive parts of the given lengths begins."""
     return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)[:-1])).astype(
         np.int64

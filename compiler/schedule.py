@@ -138,3 +138,29 @@ class Schedule:
     unplanned: tuple[Dim, ...] = ()
     again: tuple[int, ...] = ()
     tight: bool = False
+
+
+def stored_by(schedule: Schedule, kernel: Step) -> frozenset[int]:
+    """The parameters and states that `kernel` writes."""
+    written = (o.buffer for o in kernel.operands if o.mode != "read")
+    return frozenset(b for b in written if schedule.buffers[b].kind == "stored")
+
+
+def output_targets(
+    schedule: Schedule,
+) -> tuple[tuple[int, ...], list[tuple[bool, int, int]]]:
+    """Where each output goes, and copies (at the start?, from buffer, to buffer).
+
+    Leaves are copied before a step changes them, outputs named twice at the end.
+    Numbers past the schedule's buffers are outputs without a buffer of their own.
+    """
+    targets: list[int] = []
+    copies: list[tuple[bool, int, int]] = []
+    for position, number in enumerate(schedule.outputs):
+        own = schedule.buffers[number].kind == "output"
+        if own and number not in targets:
+            targets.append(number)
+            continue
+        targets.append(len(schedule.buffers) + position)
+        copies.append((not own, number, targets[-1]))
+    return tuple(targets), copies

@@ -12,10 +12,10 @@ Order of samples, sums and history are those of loop.py and stepwise.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from staticgrad.compiler.arguments import bind_sizes
 from staticgrad.compiler.assembler import Assembler, Cell
 from staticgrad.compiler.backends.cuda import CudaTarget
-from staticgrad.compiler.cuda.device import Device, using
+from staticgrad.compiler.cuda.device import Device, captured, using
 from staticgrad.compiler.cuda.feeding import (
     CELLS,
     SEALED,
@@ -33,14 +33,17 @@ from staticgrad.compiler.cuda.feeding import (
     record_source,
 )
 from staticgrad.compiler.cuda.frame import CudaFrame, Memory
+from staticgrad.compiler.cuda.launches import LANES
 from staticgrad.compiler.executable import Executable
 from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.vm import FINISHED, STATUS_CODE, STATUS_WORDS, STOPPED
-from staticgrad.data import Column, Dataset
+from staticgrad.data import Dataset
 from staticgrad.errors import GraphError, LoopLimitError
 from staticgrad.run import Run
 
 Array = npt.NDArray[Any]
+Loaded: TypeAlias = tuple[Any, tuple[int, int], int, tuple[int, ...]]
+"""A kernel, its grid and block, and its arguments."""
 
 MOST_STEPS = 16  # of one graph
 MOST_LAUNCHES = 1024  # of one graph
@@ -101,10 +104,9 @@ class Batch:
         shapes = [column.shape(size) for column in data.columns]
         sizes = bind_sizes(leaves, shapes)
         self.frame: CudaFrame = target.new_frame(sizes, cells.address("status"))
-        self._data = data
-        self._resident = resident
+        self._gathers = self._gathered(data, resident)
+        self._recording = self._recorded()
         self._graphs: dict[int, Any] = {}
-        self._scalars = self.frame.shapes[: len(cells.names)]
         self._warm = False
         for position, column in enumerate(data.columns):
             if column.axis is None and position in self.frame.inputs:
@@ -113,13 +115,13 @@ class Batch:
     @property
     def most_steps(self) -> int:
         """How many steps one graph may hold."""
-        launches = len(self.frame.sized.steps) + len(self._data.columns) + 1
+        launches = len(self.frame.sized.steps) + len(self._gathers) + 1
         return max(min(MOST_STEPS, MOST_LAUNCHES // launches), 1)
 
     def run(self, steps: int) -> None:
         """Launch so many steps."""
         while steps > 0 and not (self._warm and self.frame.capturable):
-            self._issue()
+            self._issue(1)
             self._warm = True
             steps -= 1
         while steps > 0:
@@ -129,50 +131,49 @@ class Batch:
 
     def _graph(self, count: int) -> Any:
         if count not in self._graphs:
-            self.device.begin_capture()
-            try:
-                for _ in range(count):
-                    self._issue()
-            finally:
-                graph = self.device.end_capture()
-            self._graphs[count] = graph
+            self._graphs[count] = captured(self.device, lambda: self._issue(count))
         return self._graphs[count]
 
-    def _issue(self) -> None:
-        for position, column in enumerate(self._data.columns):
-            if column.axis is not None and position in self.frame.inputs:
-                self._gather(position, column)
-        self.frame.issue()
-        self._record()
+    def _issue(self, steps: int) -> None:
+        for _ in range(steps):
+            for kernel, grid, block, arguments in self._gathers:
+                self.device.launch(kernel, grid, block, arguments)
+            self.frame.issue()
+            kernel, grid, block, arguments = self._recording
+            self.device.launch(kernel, grid, block, arguments)
 
-    def _gather(self, position: int, column: Column) -> None:
-        assert column.axis is not None
-        shape = column.shape(self.size)
-        total, inner = math.prod(shape), math.prod(shape[column.axis + 1 :])
-        if not total:
-            return
-        device = self.device
-        blocks = min(-(-total // device.block), device.most_blocks)
-        arguments = (
-            self.frame.input_address(position), self._resident[column.leaf.name],
-            self.cells.address("order"), self.cells.address("cells"), total, self.size,
-            inner, self._data.samples,
-        )  # fmt: skip
-        kernel = device.load(gather_source(column.array.dtype))
-        device.launch(kernel, (blocks, 1), device.block, arguments)
+    def _gathered(self, data: Dataset, resident: Mapping[str, int]) -> list[Loaded]:
+        """The launches that bring the batch to where the frame reads it."""
+        device, cells = self.device, self.cells
+        found: list[Loaded] = []
+        for position, column in enumerate(data.columns):
+            shape = column.shape(self.size)
+            total = math.prod(shape)
+            if column.axis is None or position not in self.frame.inputs or not total:
+                continue
+            blocks = min(-(-total // device.block), device.most_blocks)
+            arguments = (
+                self.frame.input_address(position), resident[column.leaf.name],
+                cells.address("order"), cells.address("cells"), total, self.size,
+                math.prod(shape[column.axis + 1 :]), data.samples,
+            )  # fmt: skip
+            kernel = device.load(gather_source(column.array.dtype))
+            found.append((kernel, (blocks, 1), device.block, arguments))
+        return found
 
-    def _record(self) -> None:
-        kinds = [dtype.name for _, dtype in self._scalars]
-        table = self.cells.steps > 0
+    def _recorded(self) -> Loaded:
+        """The launch that adds up the scalars of a step."""
+        cells = self.cells
+        kinds = [dtype.name for _, dtype in self.frame.shapes[: len(cells.names)]]
+        table = cells.steps > 0
         scalars = [self.frame.output_address(n) for n in range(len(kinds))]
         places = ["totals", "table", "cells"] if table else ["totals", "cells"]
         arguments = (
-            *scalars, *map(self.cells.address, places), self.size,
-            self.cells.address("status"),
+            *scalars, *map(cells.address, places), self.size, cells.address("status"),
         )  # fmt: skip
-        once = [name in self.cells.marks for name in self.cells.names]
+        once = [name in cells.marks for name in cells.names]
         kernel = self.device.load(record_source(kinds, once, table))
-        self.device.launch(kernel, (1, 1), 32, arguments)
+        return kernel, (1, 1), LANES, arguments
 
 
 class Feed:
@@ -233,7 +234,7 @@ class Feed:
         self.tail.run(1)
         return 1
 
-    def failure(self, order: Array) -> Exception | None:
+    def failure(self, order: Array) -> BaseException | None:
         """What the first failed step has reported, if one has; it is cleared."""
         cells = self.cells.read("cells", CELLS, np.int64)
         status = cells[SEALED:]
@@ -244,8 +245,7 @@ class Feed:
         assert batch is not None
         error = batch.frame.error(status)
         rows = order[seen : seen + batch.size]
-        traced = self.executable.traced(error, self.data.batch(rows))
-        return traced if isinstance(traced, Exception) else error
+        return self.executable.traced(error, self.data.batch(rows))
 
 
 def beside(executable: Executable) -> AbstractContextManager[None]:

@@ -25,7 +25,7 @@ from staticgrad.compiler.locks import fork_safe_lock
 from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.program import Code, compile_schedule
 from staticgrad.compiler.requirements import accept
-from staticgrad.compiler.schedule import Schedule
+from staticgrad.compiler.schedule import Schedule, stored_by
 from staticgrad.compiler.watch import loops, watched
 from staticgrad.ir.node import anything_away, bring_home
 from staticgrad.ir.size import evaluate
@@ -90,12 +90,7 @@ class CpuTarget:
         self._checked = checked
         self._pools: OrderedDict[tuple[tuple[str, int], ...], Pool] = OrderedDict()
         self._planning = fork_safe_lock()
-        writes = any(
-            schedule.buffers[operand.buffer].kind == "stored"
-            for kernel in schedule.kernels
-            for operand in kernel.operands
-            if operand.mode != "read"
-        )
+        writes = any(stored_by(schedule, kernel) for kernel in schedule.kernels)
         self.writing = fork_safe_lock() if writes else None
 
     def route(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> Route:

@@ -20,7 +20,8 @@ from staticgrad.compiler.kernels import (
     LoopKernel,
     Site,
 )
-from staticgrad.compiler.schedule import ControlKernel, Schedule
+from staticgrad.compiler.program import named, starts
+from staticgrad.compiler.schedule import ControlKernel, Schedule, stored_by
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.types import kind_of
 
@@ -62,7 +63,7 @@ def cuda_code(schedule: Schedule, checked: Sequence[Site] = ()) -> CudaCode:
     for kernel in schedule.kernels:
         if isinstance(kernel, ControlKernel):
             raise CompilerBug(f"{kernel.name} has bodies where kernels stand in a row")
-        guarded = _writes_stored(schedule, kernel)
+        guarded = bool(stored_by(schedule, kernel))
         loop = loop_on_gpu(kernel, guarded)
         loops.append(loop)
         sources.append(
@@ -70,19 +71,10 @@ def cuda_code(schedule: Schedule, checked: Sequence[Site] = ()) -> CudaCode:
             if isinstance(loop, LoopKernel)
             else None
         )
-    counts = [len(kernel.sites) for kernel in loops]
-    base = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))[: len(loops)]
-    named = tuple(checked) or tuple(
-        Site(schedule.buffers[b].name, None) for b in schedule.finite
-    )
     return CudaCode(
-        root, flat, schedule, tuple(loops), tuple(sources), base.astype(np.int64), named
-    )
-
-
-def _writes_stored(schedule: Schedule, kernel: Kernel) -> bool:
-    written = (o.buffer for o in kernel.operands if o.mode != "read")
-    return any(schedule.buffers[number].kind == "stored" for number in written)
+        root, flat, schedule, tuple(loops), tuple(sources),
+        starts([len(kernel.sites) for kernel in loops]), named(schedule, checked),
+    )  # fmt: skip
 
 
 def loop_on_gpu(kernel: Kernel, guarded: bool) -> LoopKernel | GemmKernel:

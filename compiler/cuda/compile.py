@@ -23,10 +23,8 @@ import numpy as np
 
 from staticgrad.compiler.cache import (
     default_cache,
-    entry_bytes,
     generator_hash,
     read_entry,
-    write_atomically,
 )
 from staticgrad.compiler.codegen.cuda import NAME, CudaSource
 from staticgrad.compiler.numba_internals import ObjectCode
@@ -36,6 +34,7 @@ INSTALL = "pip install 'staticgrad[cuda]'"
 OLDEST = (7, 5)
 """The oldest compute capability that CUDA 13 compiles for."""
 
+_NUMBERS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64"
 _ENTRY = re.compile(r"\.entry\s+(\S+?)\s*\(")
 _FLOAT64 = re.compile(r"^\s.*\.f64\b", re.MULTILINE)
 _FIGURES = {
@@ -77,7 +76,7 @@ def compile_kernel(source: CudaSource, capability: tuple[int, int]) -> Image:
         code, log = linked(ptx, entry, capability)
         figures = figures_of(ptx, log)
         stored = ObjectCode(entry, json.dumps(figures).encode() + b"\n" + code)
-        _keep(key, stored)
+        cache.write(key, stored)
     line, _, code = bytes(stored.code).partition(b"\n")
     return Image(code, stored.symbol, json.loads(line))
 
@@ -86,16 +85,6 @@ def figures_of(ptx: str, log: str) -> dict[str, int]:
     """The figures of an Image, from PTX and what the assembler says of it."""
     figures = {name: _largest(what, log) for name, what in _FIGURES.items()}
     return figures | {"float64_instructions": len(_FLOAT64.findall(ptx))}
-
-
-def _keep(key: str, stored: ObjectCode) -> None:
-    """Write an entry; a disk that refuses costs a compilation later."""
-    cache = default_cache()
-    try:
-        cache.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomically(cache.path(key), entry_bytes(key, stored))
-    except OSError:
-        return
 
 
 def _dotted(capability: tuple[int, int]) -> str:
@@ -139,10 +128,7 @@ def ptx_of(
         "nan": np.nan,
         "inf": np.inf,
     }
-    for (
-        name
-    ) in "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64".split():
-        names[name] = getattr(types, name)
+    names |= {name: getattr(types, name) for name in _NUMBERS.split()}
     exec(compile(source.canonical, "<kernel>", "exec"), names)  # noqa: S102  our text
     kinds = [_type(types, kind) for kind in source.kinds]
     ptx, _ = cuda.compile_ptx(names[NAME], types.void(*kinds), cc=capability)

@@ -87,6 +87,16 @@ class Device(Protocol):
         """Wait for all work."""
 
 
+def captured(device: Device, work: Callable[[], None]) -> Any:
+    """The graph of `work`; the device records no longer even where that raises."""
+    device.begin_capture()
+    try:
+        work()
+    finally:
+        graph = device.end_capture()
+    return graph
+
+
 _open: list[Callable[[], Device]] = []
 
 

@@ -22,6 +22,7 @@ from staticgrad.compiler.codegen.cuda import CudaSource
 from staticgrad.compiler.cuda.blas import Blas
 from staticgrad.compiler.cuda.compile import Image, compile_kernel
 from staticgrad.compiler.cuda.device import Product
+from staticgrad.compiler.vm import STATUS_WORDS
 from staticgrad.errors import DeviceError
 
 Array = npt.NDArray[Any]
@@ -35,7 +36,6 @@ _MAJOR, _MINOR, _MULTIPROCESSORS = 75, 76, 16  # CU_DEVICE_ATTRIBUTE_...
 _NON_BLOCKING = 1  # the legacy stream cannot be captured
 _THREAD_LOCAL = 1  # capture mode: what other threads do is their business
 _OUT_OF_MEMORY, _NO_DEVICE = 2, 100
-_STATUS_WORDS = 8
 _BLOCKS_PER_MULTIPROCESSOR = 8
 
 _TEXTS = {
@@ -69,7 +69,6 @@ class Driver:
         self._process = os.getpid()
         self._entered = threading.local()
         self._functions: dict[tuple[str, tuple[str, ...]], ctypes.c_void_p] = {}
-        self._modules: list[ctypes.c_void_p] = []
         self._freed: list[int] = []
         self._dropped: list[ctypes.c_void_p] = []
         self._capturing = False
@@ -208,7 +207,6 @@ class Driver:
                 "cuModuleGetFunction", ctypes.byref(function), module,
                 image.entry.encode(),
             )  # fmt: skip
-            self._modules.append(module)
             self._functions[key] = function
         return self._functions[key], source.kinds
 
@@ -278,7 +276,7 @@ def _words(kinds: Sequence[str], arguments: Sequence[int]) -> list[int]:
     words: list[int] = []
     for kind, argument in zip(kinds, arguments, strict=True):
         if kind == "status":
-            words += [0, 0, _STATUS_WORDS, 8, argument, _STATUS_WORDS, 8]
+            words += [0, 0, STATUS_WORDS, 8, argument, STATUS_WORDS, 8]
         else:
             words.append(argument & 0xFFFF_FFFF_FFFF_FFFF)
     return words

@@ -1,8 +1,8 @@
 """A CudaFrame: the device memory of one set of sizes, and its graph.
 
 One block holds the arena, scratch, inputs, outputs and the status. The first run
-launches kernel after kernel, which also loads them; the second is captured into a graph
-that all others replay. Nothing is allocated in between.
+launches kernel after kernel; the second is captured into a graph that all others
+replay. Nothing is allocated or loaded in between.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from staticgrad.compiler.cuda.device import Device
+from staticgrad.compiler.cuda.device import Device, captured
 from staticgrad.compiler.cuda.feeding import count_source
 from staticgrad.compiler.cuda.launches import (
     LANES,
@@ -30,14 +30,16 @@ from staticgrad.compiler.cuda.launches import (
     Limit,
     Multiply,
     Place,
+    Step,
     Unless,
     Zero,
 )
 from staticgrad.compiler.cuda.mirrors import Mirror, mirror_of
-from staticgrad.compiler.cuda.reports import reported
-from staticgrad.compiler.failures import limit_text
+from staticgrad.compiler.failures import failure, limit_text
+from staticgrad.compiler.schedule import stored_by
 from staticgrad.compiler.vm import STATUS_CODE, STATUS_WORDS
 from staticgrad.errors import LoopLimitError
+from staticgrad.ir.node import Storage
 from staticgrad.ir.size import evaluate
 from staticgrad.ir.source import at
 from staticgrad.ir.types import INT64, DType
@@ -86,13 +88,21 @@ class CudaFrame:
         self._constants = constants  # freed with the last frame that reads them
         self._places: dict[int, int] = dict(constants.addresses)
         self._values = dict(sized.plan.values)
-        self.mirrors = self._mirrored()
+        self._mirrors = self._mirrored()
         self._layout()
         self._moving = self._windows()
         looking = (Unless, Limit)
         self.capturable = not any(isinstance(s, looking) for s in sized.steps)
+        self._kernels = [self._kernel(step) for step in sized.steps]
         self._graph: Any = None
         self._runs = 0
+
+    def _kernel(self, step: Step) -> Any:
+        """What a step launches, loaded; None if it launches nothing."""
+        if isinstance(step, Launch):
+            return self.device.load(step.source)
+        counts = isinstance(step, Enter | Again)
+        return self.device.load(count_source()) if counts else None
 
     # Memory
 
@@ -110,21 +120,17 @@ class CudaFrame:
                 found[number] = (self._places[origin], steps)
         return found
 
-    def _mirrored(self) -> list[tuple[Mirror, bool]]:
-        """The mirrors of stored buffers, each with whether a kernel writes it."""
+    def _mirrored(self) -> list[tuple[Mirror, Storage, bool]]:
+        """Mirrors and storages of stored buffers, and whether a kernel writes them."""
         schedule = self.sized.code.schedule
-        written = {
-            o.buffer for k in schedule.kernels for o in k.operands if o.mode != "read"
-        }
-        found: list[tuple[Mirror, bool]] = []
-        self._storages = []
+        written = {b for k in schedule.kernels for b in stored_by(schedule, k)}
+        found: list[tuple[Mirror, Storage, bool]] = []
         for buffer in schedule.buffers:
             if buffer.leaf is not None:
                 storage = buffer.leaf.storage
                 mirror = mirror_of(self.device, storage)
-                self._storages.append(storage)
                 self._places[buffer.number] = mirror.address
-                found.append((mirror, buffer.number in written))
+                found.append((mirror, storage, buffer.number in written))
         return found
 
     def _layout(self) -> None:
@@ -196,21 +202,14 @@ class CudaFrame:
 
     def upload(self) -> None:
         """Bring parameters and states that the host has owned to the device."""
-        for (mirror, written), storage in zip(
-            self.mirrors, self._storages, strict=True
-        ):
+        for mirror, storage, written in self._mirrors:
             mirror.upload(storage)
             mirror.changed = mirror.changed or written
 
     def run(self) -> None:
         """Launch or replay all steps; inputs are in place."""
         if self._graph is None and self._runs and self.capturable:
-            self.device.begin_capture()
-            try:
-                self.issue()
-            finally:
-                graph = self.device.end_capture()
-            self._graph = graph
+            self._graph = captured(self.device, self.issue)
         if self._graph is not None:
             self.device.replay(self._graph)
         else:
@@ -221,25 +220,26 @@ class CudaFrame:
         """Every step in order; loops of known length unroll, branches ask the host."""
         steps, number = self.sized.steps, 0
         while number < len(steps):
-            step = steps[number]
+            step, kernel = steps[number], self._kernels[number]
             number += 1
             if isinstance(step, Enter | Again | Unless | Limit | Jump):
-                number = self._control(step, number)
+                number = self._control(step, number, kernel)
             else:
-                self._step(step)
+                self._step(step, kernel)
 
-    def _control(self, step: Control, following: int) -> int:
+    def _control(self, step: Control, following: int, kernel: Any) -> int:
         """The number of the step that comes next."""
         match step:
             case Enter(loop, counter, length, reverse, target):
                 if length == 0:
                     return target + 1
-                self._count(loop, counter, (length or 1) - 1 if reverse else 0)
+                start = (length or 1) - 1 if reverse else 0
+                self._count(kernel, loop, counter, start)
             case Again(loop, counter, length, reverse, target):
                 position = self._position[loop] + (-1 if reverse else 1)
                 if length is not None and not 0 <= position < length:
                     return following
-                self._count(loop, counter, position)
+                self._count(kernel, loop, counter, position)
                 return target + 1
             case Unless(place, dtype, value, target):
                 if self._read(place, dtype) != value:
@@ -252,10 +252,9 @@ class CudaFrame:
                 return target + 1
         return following
 
-    def _count(self, loop: int, counter: Place, position: int) -> None:
+    def _count(self, kernel: Any, loop: int, counter: Place, position: int) -> None:
         """Begin a step of a loop."""
         self._position[loop] = position
-        kernel = self.device.load(count_source())
         arguments = [self.address(counter), position]
         self.device.launch(kernel, (1, 1), LANES, arguments)
 
@@ -264,12 +263,12 @@ class CudaFrame:
         self.device.read(self.address(place), value)
         return int(value[0])
 
-    def _step(self, step: Launch | Multiply | Copy | Zero) -> None:
+    def _step(self, step: Launch | Multiply | Copy | Zero, kernel: Any) -> None:
         device = self.device
         match step:
-            case Launch(source, grid, block, arguments):
+            case Launch(_, grid, block, arguments):
                 values = [self._argument(argument) for argument in arguments]
-                device.launch(device.load(source), grid, block, values)
+                device.launch(kernel, grid, block, values)
             case Multiply(product, a, b, c):
                 device.multiply(product, *map(self.address, (a, b, c)))
             case Copy(target, source, size):
@@ -300,11 +299,11 @@ class CudaFrame:
             for offset, (shape, dtype) in zip(self._offsets, self.shapes, strict=True)
         ]  # fmt: skip
 
-    def error(self, status: npt.NDArray[np.int64]) -> Exception:
+    def error(self, status: npt.NDArray[np.int64]) -> BaseException:
         """The exception for a status, which is cleared."""
         kept = status.copy()
         self.device.fill(self.address(Place(STATUS)), 0, STATUS_BYTES)
-        return reported(self.sized.code, kept)
+        return failure(self.sized.code, kept)
 
 
 def _aligned(size: int) -> int:

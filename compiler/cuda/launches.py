@@ -23,6 +23,7 @@ from staticgrad.compiler.finish import finish_values, slots_and_out
 from staticgrad.compiler.flat import Mark, Spread, spread
 from staticgrad.compiler.kernels import FinishKernel, GemmKernel, LoopKernel
 from staticgrad.compiler.plan import Plan
+from staticgrad.compiler.schedule import output_targets
 from staticgrad.compiler.vm import NON_FINITE
 from staticgrad.errors import CompilerBug, GraphError
 from staticgrad.ir.size import evaluate
@@ -169,8 +170,11 @@ def launches(code: CudaCode, plan: Plan, device: Device) -> Launches:
     refuse_empty_extents(code.loops, values)
     _refuse_large(code, values)
     places = spread(flat, plan)
-    targets, before, after = _outputs(code, places)
-    placed: list[tuple[float, Step]] = [(-1.0, step) for step in before]
+    targets, copies = output_targets(code.schedule)
+    placed: list[tuple[float, Step]] = [
+        (-1.0 if at_start else float(flat.size), _copy(source, target, places))
+        for at_start, source, target in copies
+    ]
     placed += [(flat.commit - 0.25, step) for step in _finite(code)]
     stands_for = _stands_for(code, places)
     for number, place in enumerate(flat.places):
@@ -178,7 +182,6 @@ def launches(code: CudaCode, plan: Plan, device: Device) -> Launches:
         placed += [(float(place), step) for step in steps]
     marks = [_control(mark, code, places, values) for mark in flat.marks]
     placed += [(float(m.place), s) for m, s in zip(flat.marks, marks, strict=True)]
-    placed += [(float(flat.size), step) for step in after]
     placed.sort(key=lambda pair: pair[0])
     ordered = [step for _, step in placed]
     return Launches(
@@ -195,7 +198,7 @@ def _control(
     length = None if mark.endless else evaluate(mark.length, values)
     match mark.kind:
         case "copy":
-            return Copy(Place(mark.other), place, places.bytes[mark.buffer])
+            return _copy(mark.buffer, mark.other, places)
         case "enter":
             return Enter(mark.loop, place, length, mark.reverse)
         case "again":
@@ -214,6 +217,10 @@ def _control(
                 "scan without checkpoints"
             )
     raise CompilerBug(f"control flow has the unknown mark {mark.kind}")
+
+
+def _copy(source: int, target: int, places: Spread) -> Copy:
+    return Copy(Place(target), Place(source), places.bytes[source])
 
 
 def _aimed(
@@ -378,22 +385,3 @@ def finite_source(kinds: Sequence[str]) -> CudaSource:
     text = "".join(f"{line}\n" for line in lines)
     kinds = tuple(f"*{kind}" for kind in kinds)
     return CudaSource(text, (*kinds, "status"), (), None, False, True)
-
-
-def _outputs(
-    code: CudaCode, plan: Spread
-) -> tuple[tuple[int, ...], list[Copy], list[Copy]]:
-    """Where each output goes, and copies at the start and at the end."""
-    schedule = code.schedule
-    targets: list[int] = []
-    before: list[Copy] = []
-    after: list[Copy] = []
-    for position, number in enumerate(schedule.outputs):
-        own = schedule.buffers[number].kind == "output"
-        if own and number not in targets:
-            targets.append(number)
-            continue
-        targets.append(len(schedule.buffers) + position)
-        copy = Copy(Place(targets[-1]), Place(number), plan.bytes[number])
-        (after if own else before).append(copy)
-    return tuple(targets), before, after

@@ -52,11 +52,12 @@ def loop_of_product(kernel: GemmKernel) -> LoopKernel:
     left = (step_a, 1, 0, lda) if turned_a else (step_a, lda, 0, 1)
     right = (step_b, 0, ldb, 1) if turned_b else (step_b, 0, 1, ldb)
     first, second, third = kernel.offsets
+    combine: Combine = "or" if kind_of(dtype) == "b" else "add"
     terms: tuple[Statement, ...] = (
         Load(_A, Access(0, left, first), a.dtype),
         Load(_B, Access(1, right, second), b.dtype),
         Compute(_TERM, "{0} * {1}", (_A, _B), dtype),
-        Accumulate(_TOTAL, "or" if kind_of(dtype) == "b" else "add", _TERM, dtype),
+        Accumulate(_TOTAL, combine, _TERM, dtype),
     )
     out = Access(2, (step_c, ldc, 1, 0), third)
     added: tuple[Statement, ...] = (Store(out, _TOTAL),)
@@ -66,7 +67,6 @@ def loop_of_product(kernel: GemmKernel) -> LoopKernel:
             Compute(_NEW, "{0} + {1}", (_OLD, _TOTAL), dtype),
             Store(out, _NEW),
         )
-    combine: Combine = "or" if kind_of(dtype) == "b" else "add"
     body: tuple[Statement, ...] = (
         Initial(_TOTAL, combine, dtype), Loop(3, terms), *added,
     )  # fmt: skip
