@@ -8,7 +8,7 @@ they lie, one slice further in each step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from staticgrad.compiler.kernels import (
@@ -26,9 +26,9 @@ from staticgrad.compiler.schedule import (
 )
 from staticgrad.compiler.snapshots import HEADER
 from staticgrad.errors import CompilerBug
-from staticgrad.ir.graph import Graph
+from staticgrad.ir.graph import Graph, with_nested
 from staticgrad.ir.node import Node, Tensor
-from staticgrad.ir.op import Control, Leaf, can_fail
+from staticgrad.ir.op import Control, ControlForm, Leaf, can_fail
 from staticgrad.ir.size import Dim, Shape, product
 from staticgrad.ir.types import BOOL, INT64, UINT8, DType
 
@@ -41,22 +41,14 @@ Place = tuple[int, Dim]
 
 def may_fail(node: Node) -> bool:
     """Whether the node, or one inside of it, can report a bad value."""
-    return any(can_fail(n.op.code) or n.attrs.get("limit", -1) >= 0 for n in _all(node))
+    nodes = with_nested([node])
+    return any(can_fail(n.op.code) or n.attrs.get("limit", -1) >= 0 for n in nodes)
 
 
 def may_last(node: Node) -> bool:
     """Whether there is a loop in the node, which a stop has to be able to end."""
-    forms = (n.op.code.form for n in _all(node) if isinstance(n.op.code, Control))
-    return any(form != "branch" for form in forms)
-
-
-def _all(node: Node) -> Iterator[Node]:
-    """The node and those inside of it."""
-    left = [node]
-    while left:
-        top = left.pop()
-        yield top
-        left += [inner for graph in top.graphs for inner in graph.nodes]
+    codes = (n.op.code for n in with_nested([node]))
+    return any(isinstance(code, Control) and code.form != "branch" for code in codes)
 
 
 def controlled(
@@ -207,7 +199,7 @@ class _Making:
 
     def _kernel(
         self,
-        form: str,
+        form: ControlForm,
         counter: int,
         starts: tuple[tuple[int, int], ...] = (),
         going: int = -1,
@@ -216,7 +208,7 @@ class _Making:
         arena = self._new("arena", (), UINT8)
         return ControlKernel(
             name=node.op.name,
-            form=form,  # type: ignore[arg-type]
+            form=form,
             operands=tuple(self.operands),
             bodies=tuple(self.bodies),
             ports=tuple(self.ports),

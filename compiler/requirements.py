@@ -11,11 +11,11 @@ term, and those whose rule fails where every symbol is 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from staticgrad.errors import ShapeError
-from staticgrad.ir.graph import infer, located
+from staticgrad.ir.graph import infer, located, with_nested
 from staticgrad.ir.node import Node
 from staticgrad.ir.op import Control, Elementwise, Leaf
 from staticgrad.ir.size import Size, evaluate
@@ -27,7 +27,9 @@ _LARGER = "pass larger arrays"
 
 def requiring(nodes: Sequence[Node]) -> tuple[Node, ...]:
     """Those of `nodes`, and of the graphs in them, that require something of sizes."""
-    return tuple(node for node in _all(nodes) if _may_fail(node))
+    return tuple(
+        node for node in with_nested(nodes) if _is_looked_at(node) and _may_fail(node)
+    )
 
 
 def accept(_: Mapping[str, int]) -> None:
@@ -50,15 +52,9 @@ def require(nodes: Sequence[Node], values: Mapping[str, int]) -> None:
             _require_sizes(node, built, result, values)
 
 
-def _all(nodes: Sequence[Node]) -> Iterator[Node]:
-    left: list[Sequence[Node]] = [nodes]
-    while left:
-        for node in left.pop():
-            left += [graph.nodes for graph in node.graphs]
-            if not isinstance(node.op.code, Control | Leaf | Elementwise) and _dims(
-                node
-            ):
-                yield node
+def _is_looked_at(node: Node) -> bool:
+    plain = isinstance(node.op.code, Control | Leaf | Elementwise)
+    return not plain and bool(_dims(node))
 
 
 def _dims(node: Node) -> list[Size]:

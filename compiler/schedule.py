@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from staticgrad.compiler.kernels import Kernel, Operand, Site
 from staticgrad.ir.node import Stored
+from staticgrad.ir.op import ControlForm
 from staticgrad.ir.size import Dim, Shape, product
 from staticgrad.ir.types import DType
 
@@ -79,7 +80,7 @@ class ControlKernel:
     """
 
     name: str
-    form: Literal["branch", "loop", "repeat", "replay"]
+    form: ControlForm
     operands: tuple[Operand, ...]
     bodies: tuple[Schedule, ...]
     ports: tuple[tuple[Port, ...], ...]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from staticgrad import ops
 from staticgrad.compiler.passes.match import is_number, is_op
 from staticgrad.ir.graph import topological
-from staticgrad.ir.node import Node, Stored, Tensor
+from staticgrad.ir.node import Node, Stored, Tensor, seen_through
 from staticgrad.ir.op import Leaf, Matmul, View
 from staticgrad.ir.source import at
 
@@ -87,10 +87,9 @@ def _weight(node: Node) -> Stored | None:
     if not isinstance(node.op.code, Matmul):
         return None
     for tensor in node.inputs:
-        while isinstance(tensor.op.code, View):
-            tensor = tensor.inputs[0]
-        if isinstance(tensor, Stored):
-            return tensor
+        base = seen_through(tensor)
+        if isinstance(base, Stored):
+            return base
     return None
 
 
@@ -100,12 +99,7 @@ def _keeps_linear(node: Node) -> bool:
         return True
     if node.op.name not in ("add", "subtract"):
         return False
-    plain = 0
-    for tensor in node.inputs:
-        while isinstance(tensor.op.code, View):
-            tensor = tensor.inputs[0]
-        plain += isinstance(tensor.op.code, Leaf)
-    return plain >= 1
+    return any(isinstance(seen_through(t).op.code, Leaf) for t in node.inputs)
 
 
 def _remark(first: Node, second: Node) -> str:

@@ -283,12 +283,8 @@ def _is_select(node: Node) -> bool:
 
 
 def _can_fail(node: Node) -> bool:
-    left = [inner for graph in node.graphs for inner in graph.nodes]
-    while left:
-        top = left.pop()
-        if can_fail(top.op.code) or isinstance(top.op.code, Control):
-            return True
-    return False
+    codes = (inner.op.code for graph in node.graphs for inner in graph.nodes)
+    return any(can_fail(code) or isinstance(code, Control) for code in codes)
 
 
 def _by_rows(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from staticgrad.inside import Names, Step
 from staticgrad.ir.graph import Graph, rewritten, topological
-from staticgrad.ir.node import Constant, Node, Tensor
+from staticgrad.ir.node import Constant, Node, Tensor, seen_through
 from staticgrad.ir.op import Elementwise, Extent, IndexCheck, Position, View
 
 CHEAP = 8  # additions that are done again for one tensor, see compiler/stages.py
@@ -102,9 +102,7 @@ def _chosen(
 
 def _unchecked(tensor: Tensor) -> Tensor:
     """What an index is made of: it is checked again where it is used."""
-    base = tensor
-    while isinstance(base.op.code, View):
-        base = base.inputs[0]
+    base = seen_through(tensor)
     return base.inputs[0] if isinstance(base.op.code, IndexCheck) else tensor
 
 

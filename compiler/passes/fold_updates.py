@@ -17,8 +17,7 @@ from dataclasses import dataclass
 
 from staticgrad.compiler.passes.match import is_op
 from staticgrad.ir.graph import Graph, apply, deriving
-from staticgrad.ir.node import Stored, Tensor
-from staticgrad.ir.op import View
+from staticgrad.ir.node import Stored, Tensor, seen_through
 from staticgrad.ops.products import MATMUL_ADD
 from staticgrad.ops.shape import transposed
 
@@ -88,6 +87,4 @@ def _times(x: Tensor, factor: Tensor) -> Tensor:
 
 def _place(x: Tensor) -> int:
     """When `x` is made: nodes are numbered as they come, views aside."""
-    while isinstance(x.op.code, View):
-        (x,) = x.inputs
-    return x.node.number
+    return seen_through(x).node.number

@@ -21,8 +21,8 @@ from staticgrad.ir.graph import (
     rewritten,
     topological,
 )
-from staticgrad.ir.node import Input, Node, Tensor
-from staticgrad.ir.op import Control, Leaf, Matmul, MatmulAdd, Mode, View, can_fail
+from staticgrad.ir.node import Input, Node, Tensor, seen_through
+from staticgrad.ir.op import Control, Leaf, Matmul, MatmulAdd, Mode, can_fail
 from staticgrad.ops.leaves import INPUT
 
 
@@ -122,8 +122,4 @@ def _is_worth(tensor: Tensor, reader: Node | None, captures: set[Tensor]) -> boo
 
 def _moved(tensor: Tensor, reader: Node | None) -> Tensor:
     """`tensor`, or what it is a view of if the view should stay inside."""
-    if _reads_memory(reader):
-        return tensor
-    while isinstance(tensor.op.code, View):
-        tensor = tensor.inputs[0]
-    return tensor
+    return tensor if _reads_memory(reader) else seen_through(tensor)

@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from staticgrad.ir.graph import Finish, Graph, Rule, rebuilt, rewrite
-from staticgrad.ir.node import Constant, Node, Tensor
-from staticgrad.ir.op import View
+from staticgrad.ir.node import Constant, Node, Tensor, seen_through
 from staticgrad.ir.types import DType, kind_of
 from staticgrad.ops.leaves import frozen
 from staticgrad.ops.shape import broadcasted
@@ -37,8 +36,7 @@ def is_op(x: Tensor, name: str) -> bool:
 
 def uniform(x: Tensor) -> Any:
     """The NumPy scalar that every element of `x` is known to be, or None."""
-    while isinstance(x.node.op.code, View):
-        x = x.inputs[0]
+    x = seen_through(x)
     if not isinstance(x, Constant):
         return None
     value = x.value.reshape(-1)

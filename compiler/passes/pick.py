@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from staticgrad.compiler.passes.match import by_rule, is_number, is_op
 from staticgrad.ir.graph import Graph, rebuilt, rewrite
-from staticgrad.ir.node import Node, Tensor
+from staticgrad.ir.node import Node, Tensor, seen_through
 from staticgrad.ir.op import (
     Elementwise,
     IndexCheck,
@@ -23,7 +23,6 @@ from staticgrad.ir.op import (
     Matmul,
     Position,
     Reduce,
-    View,
 )
 from staticgrad.ops.index import taken
 from staticgrad.ops.shape import broadcasted, reshaped
@@ -84,9 +83,7 @@ def _hit(condition: Tensor, terms: Tensor, axis: int) -> _Hit | None:
 
 def _is_checked(index: Tensor, terms: Tensor, axis: int) -> bool:
     wanted = (*terms.shape[:axis], 1, *terms.shape[axis + 1 :])
-    base = index
-    while isinstance(base.op.code, View):
-        base = base.inputs[0]
+    base = seen_through(index)
     checked = isinstance(base.op.code, IndexCheck)
     inside = checked and base.node.attrs["extent"] == terms.shape[axis]
     return inside and index.shape == wanted

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from staticgrad.compiler.passes.match import by_rule
 from staticgrad.ir.graph import Graph, rewrite
-from staticgrad.ir.node import Node, Tensor
+from staticgrad.ir.node import Node, Tensor, seen_through
 from staticgrad.ir.op import (
     After,
     Convolution,
@@ -55,7 +55,7 @@ def operand_casts(graph: Graph) -> frozenset[Node]:
     others = {t.node for t in graph.roots}
     for node in graph.nodes:
         if not isinstance(node.op.code, CALLS):
-            others.update(_seen_through_views(t) for t in node.inputs)
+            others.update(seen_through(t).node for t in node.inputs)
     return frozenset(wide - others)
 
 
@@ -63,12 +63,6 @@ def _is_widening(node: Node) -> bool:
     if not isinstance(node.op.code, Elementwise) or len(node.inputs) != 1:
         return False
     return is_half(node.inputs[0].dtype) and not is_half(node.types[0].dtype)
-
-
-def _seen_through_views(tensor: Tensor) -> Node:
-    while isinstance(tensor.op.code, View):
-        tensor = tensor.inputs[0]
-    return tensor.node
 
 
 def _accumulates(node: Node) -> bool:

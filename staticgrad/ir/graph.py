@@ -303,6 +303,15 @@ def located(
     return type(error)(text + at(source))
 
 
+def with_nested(nodes: Sequence[Node]) -> Iterator[Node]:
+    """`nodes`, and those of the graphs in them."""
+    left: list[Sequence[Node]] = [nodes]
+    while left:
+        for node in left.pop():
+            left += [graph.nodes for graph in node.graphs]
+            yield node
+
+
 def topological(
     roots: Iterable[Tensor], given: Container[Tensor] = frozenset()
 ) -> tuple[Node, ...]:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.errors import DTypeError, ShapeError
-from staticgrad.ir.op import Op
+from staticgrad.ir.op import Op, View
 from staticgrad.ir.size import Dim, Shape
 from staticgrad.ir.source import Source, at, here
 from staticgrad.ir.types import DType, TensorType, require_range
@@ -456,6 +456,13 @@ class Constant(Tensor):
         return value
 
 
+def seen_through(tensor: Tensor) -> Tensor:
+    """The first tensor below `tensor` that is no view of another."""
+    while isinstance(tensor.op.code, View):
+        tensor = tensor.inputs[0]
+    return tensor
+
+
 def static_shape(shape: Shape) -> tuple[int, ...] | None:
     """`shape` if it holds numbers only, else None."""
     dims: list[int] = []
@@ -469,5 +476,5 @@ def static_shape(shape: Shape) -> tuple[int, ...] | None:
 __all__ = [
     "ALIGNMENT", "AWAY", "Constant", "Dim", "Input", "Node", "Parameter", "State",
     "Storage", "Stored", "Tensor", "aligned_copy", "aligned_empty", "anything_away",
-    "bring_home", "static_shape",
+    "bring_home", "seen_through", "static_shape",
 ]  # fmt: skip

@@ -279,6 +279,9 @@ class Mode:
     """Input 0 in train mode, input 1 in eval mode."""
 
 
+ControlForm: TypeAlias = Literal["branch", "loop", "repeat", "replay"]
+
+
 @dataclass(frozen=True, slots=True)
 class Control:
     """Runs the node's nested graphs, whose captures are explicit inputs of the node.
@@ -305,7 +308,7 @@ class Control:
     and the stacks. ``attrs["snapshots"]`` states of the loop are kept at one time.
     """
 
-    form: Literal["branch", "loop", "repeat", "replay"] = "branch"
+    form: ControlForm = "branch"
 
 
 Code: TypeAlias = (
