@@ -83,7 +83,7 @@ def _write_in_place(
     """Join each written operand with one that dies here, or that is the same leaf."""
     numbers = [o.buffer for o in kernel.operands]
     pairs = _pairs(kernel, numbers, position, schedule, first, last, merged)
-    return _with_pairs(kernel, pairs, merged) if pairs else kernel
+    return _with_pairs(kernel, pairs) if pairs else kernel
 
 
 def _pairs(
@@ -182,9 +182,7 @@ def _axes_of_store(body: Sequence[Statement], operand: int) -> tuple[int, ...]:
     return found
 
 
-def _with_pairs(
-    kernel: LoopKernel, pairs: dict[int, int], merged: dict[int, int]
-) -> LoopKernel:
+def _with_pairs(kernel: LoopKernel, pairs: dict[int, int]) -> LoopKernel:
     """The kernel with each written operand folded into the one that it overwrites."""
     kept = [n for n in range(len(kernel.operands)) if n not in pairs]
     number = {old: new for new, old in enumerate(kept)}

@@ -38,32 +38,25 @@ def check_regions(plan: Plan) -> None:
 
 
 def _check_apart(plan: Plan, region: Region, where: str) -> None:
-    reads: dict[int, list[dict[str, Span]]] = {}
+    touched: dict[int, dict[int, Span]] = {}
+    written: set[int] = set()
     for position in range(region.first, region.stop):
         for part in range(region.parts):
-            for buffer, kind, span in _spans(plan, region, position, part):
-                parts = reads.setdefault(buffer, [{} for _ in range(region.parts)])
-                known = parts[part].get(kind, span)
-                parts[part][kind] = min(known[0], span[0]), max(known[1], span[1])
-    for buffer, parts in reads.items():
-        if any("write" in part for part in parts) and _meet(parts):
+            for buffer, writes, (low, high) in _spans(plan, region, position, part):
+                parts = touched.setdefault(buffer, {})
+                known = parts.get(part, (low, high))
+                parts[part] = min(known[0], low), max(known[1], high)
+                written.update((buffer,) if writes else ())
+    for buffer in written:
+        spans = sorted(touched[buffer].values())
+        if any(low <= high for (_, high), (low, _) in pairwise(spans)):
             raise CompilerBug(f"{where} has parts that meet in buffer {buffer}")
-
-
-def _meet(parts: list[dict[str, Span]]) -> bool:
-    """Whether what one part touches overlaps what another one does."""
-    whole = [
-        (min(low for low, _ in part.values()), max(high for _, high in part.values()))
-        for part in parts
-        if part
-    ]
-    return any(low <= high for (_, high), (low, _) in pairwise(sorted(whole)))
 
 
 def _spans(
     plan: Plan, region: Region, position: int, part: int
-) -> Iterator[tuple[int, str, Span]]:
-    """(buffer, "read" or "write", span) of what a part of a kernel touches."""
+) -> Iterator[tuple[int, bool, Span]]:
+    """(buffer, whether it writes, span) of what a part of a kernel touches."""
     kernel = plan.schedule.kernels[position]
     values = dict(plan.values)
     if isinstance(kernel, LoopKernel):
@@ -76,7 +69,7 @@ def _spans(
 
 def _of_loop(
     plan: Plan, kernel: LoopKernel, position: int, part: int
-) -> Iterator[tuple[int, str, Span]]:
+) -> Iterator[tuple[int, bool, Span]]:
     values = dict(plan.values)
     chunks, size = plan.chunks[position]
     bounds = [(0, evaluate(axis, values) - 1) for axis in kernel.axes]
@@ -92,12 +85,12 @@ def _of_loop(
         if access.operand < 0:  # scratch, which every worker has for itself
             continue
         buffer = kernel.operands[access.operand].buffer
-        kind = "write" if isinstance(statement, Store) else "read"
+        writes = isinstance(statement, Store)
         if access.dynamic is not None:
-            yield buffer, kind, _all_of(plan.schedule, buffer, values)
+            yield buffer, writes, _all_of(plan.schedule, buffer, values)
             continue
         start = evaluate(access.offset, values)
-        yield buffer, kind, _reach(start, access.strides, bounds, values)
+        yield buffer, writes, _reach(start, access.strides, bounds, values)
 
 
 def _reach(
@@ -112,7 +105,7 @@ def _reach(
 
 def _of_product(
     kernel: GemmKernel, values: Mapping[str, int], rows: int, part: int
-) -> Iterator[tuple[int, str, Span]]:
+) -> Iterator[tuple[int, bool, Span]]:
     m, n, k = (evaluate(d, values) for d in (kernel.m, kernel.n, kernel.k))
     first, last = part * rows, min((part + 1) * rows, m) - 1
     if kernel.transposed[0] or evaluate(kernel.batch, values) != 1:
@@ -126,7 +119,7 @@ def _of_product(
         span = start + low * ld, start + high * ld + width - 1
         operand = kernel.operands[number]
         if low <= high:
-            yield operand.buffer, "write" if number == 2 else "read", span
+            yield operand.buffer, number == 2, span
 
 
 def _all_of(schedule: Schedule, buffer: int, values: Mapping[str, int]) -> Span:

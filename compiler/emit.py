@@ -142,7 +142,7 @@ class Emitter:
         return scope.values[key]
 
     def _random(self, node: Node, code: Random, scope: Scope, stage: int) -> int:
-        words = self._key_words(node, scope, stage)
+        words = self._key_words(node, scope)
         more = [
             self.input(node, position, scope, stage)
             for position in range(1, len(node.inputs))
@@ -162,7 +162,7 @@ class Emitter:
         scope.body.append(Compute(value, template, args, dtype, attrs, site))
         return value
 
-    def _key_words(self, node: Node, scope: Scope, stage: int) -> list[int]:
+    def _key_words(self, node: Node, scope: Scope) -> list[int]:
         """The four words of the key, whose other axes are the first of the result."""
         key, result = node.inputs[0], node.outputs[0]
         layout, keys = layout_of(key), key.shape[:-1]
@@ -173,7 +173,7 @@ class Emitter:
                 strides[own] = stride
         starts = [layout.offset + w * layout.strides[-1] for w in range(4)]
         base = base_of(key)
-        return [self._load(base, tuple(strides), at, scope, stage) for at in starts]
+        return [self._load(base, tuple(strides), at, scope) for at in starts]
 
     def _drawn_index(self, node: Node, scope: Scope) -> int:
         """The flat index of the element among those that its key draws."""
@@ -215,7 +215,7 @@ class Emitter:
         for axis, size, stride in zip(axes, tensor.shape, layout.strides, strict=True):
             if axis is not None and size != 1:
                 strides[axis] = stride
-        return self._load(base, tuple(strides), layout.offset, scope, stage)
+        return self._load(base, tuple(strides), layout.offset, scope)
 
     def _input_axes(self, node: Node, position: int) -> list[int | None]:
         """The group's axis of each axis of an input that lies in memory."""
@@ -240,18 +240,13 @@ class Emitter:
         return value
 
     def _load(
-        self,
-        base: Tensor,
-        strides: tuple[Dim, ...],
-        offset: Dim,
-        scope: Scope | None = None,
-        stage: int = 0,
+        self, base: Tensor, strides: tuple[Dim, ...], offset: Dim, scope: Scope
     ) -> int:
         """A value from memory, read at the outermost level that knows its place."""
         inner = any(strides[axis] != 0 for axis in self.inner)
         outer = any(stride != 0 for stride in strides)
         place = self.chunk if not outer else self.rows[0]
-        if inner and scope is not None:
+        if inner:
             place = scope
         key = (base, strides, offset)
         if key not in place.values:

@@ -142,7 +142,7 @@ class _Fusion:
             elif is_loop(node):
                 self._place(node)
             elif not isinstance(node.op.code, Leaf):
-                group = self._open(node, "single")
+                group = self._open("single")
                 self._enter(group, node)
         for group in self.groups:
             group.early = bool(group.bit & self.before_commit)
@@ -159,7 +159,7 @@ class _Fusion:
         self._open_loop(node, "loop")
 
     def _open_loop(self, node: Node, kind: str) -> None:
-        group = self._open(node, kind)
+        group = self._open(kind)
         dims = [dim for dim in loop_shape(node) if dim != 1]
         group.axes = dims
         counter = iter(range(len(dims)))
@@ -351,7 +351,7 @@ class _Fusion:
         earlier = self.timing.after.get(node, ())
         return groups + [self.stored_in[n] for n in earlier if n in self.stored_in]
 
-    def _open(self, node: Node, kind: str) -> Group:
+    def _open(self, kind: str) -> Group:
         number = len(self.groups)
         group = Group(number, kind, 1 << number)
         self.groups.append(group)
@@ -371,7 +371,7 @@ class _Fusion:
         if isinstance(code, Reduce):
             reduced = reduced_axes(node, fit.axes)
             dims = [a for i, a in enumerate(fit.axes) if i not in node.attrs["axes"]]
-            if not is_row_wise(node, group, fit.axes, reduced):
+            if not is_row_wise(group, fit.axes, reduced):
                 self._enter(group, node, gathered=reduced)
                 return
             if reduced:
@@ -415,7 +415,7 @@ class _Fusion:
         if gathered is not None:
             group.gathered[node] = gathered
             if group.finish is None:
-                group.finish = self._open(node, "finish")
+                group.finish = self._open("finish")
             home = group.finish
             group.needed = True
             self._add_parents(home, group.bit | group.parents)
@@ -563,9 +563,7 @@ def _complete(shape: Sequence[Dim], axes: list[int | None], group: Group) -> Fit
     return Fit(tuple(axes), tuple(sizes))
 
 
-def is_row_wise(
-    node: Node, group: Group, axes: AxisMap, reduced: frozenset[int]
-) -> bool:
+def is_row_wise(group: Group, axes: AxisMap, reduced: frozenset[int]) -> bool:
     """Whether the result of a reduction is known at the end of each row."""
     if not reduced or reduced == group.inner:
         return True

@@ -3,11 +3,11 @@
 The source has the kernel's name, shapes and the user's lines as comments, and nothing
 of them elsewhere: without its comments (writer.canonical) it is equal for kernels that
 do the same. Sizes that are not literals are read from the table `sizes`, in the order
-that `size_table` gives. The calling convention:
+of ``KernelSource.sizes``. The calling convention:
 
 ``kernel(operands, sizes, begin, end, context)``, all int64. ``operands``: the address
 of one absolute address per operand. ``sizes``: the address of [indices of axis 0 per
-chunk, base of the sites, size_table...]. ``[begin, end)``: the range of axis 0.
+chunk, base of the sites, those sizes...]. ``[begin, end)``: the range of axis 0.
 ``context``: the address of [status, scratch].
 """
 
@@ -110,11 +110,6 @@ class KernelSource:
 def kernel_source(kernel: LoopKernel) -> KernelSource:
     """The source of a kernel. Equal kernels have equal text, comments aside."""
     return _Kernel(kernel).source()
-
-
-def size_table(kernel: LoopKernel) -> tuple[Dim, ...]:
-    """The symbolic sizes that the source reads, in the order of the table `sizes`."""
-    return kernel_source(kernel).sizes
 
 
 def scratch_bytes(kernel: LoopKernel, areas: int, values: Mapping[str, int]) -> int:
