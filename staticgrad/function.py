@@ -98,7 +98,7 @@ def compile(
     roots = (*tensors, *finite, *(new for _, new in pairs))
     used = _inputs(roots, inputs)
     if seed is not None:
-        _seed(roots, pairs, seed)
+        _seed(roots, seed)
     extra = [t for t in finite if not _holds(tensors, t)]
     graph = Graph.closed(used, (*tensors, *extra), pairs)
     _check_symbols(graph)
@@ -333,7 +333,7 @@ def _listed(inputs: Sequence[Input]) -> tuple[Input, ...]:
     return tuple(inputs)
 
 
-def _seed(roots: Sequence[Tensor], pairs: Sequence[Update], seed: int) -> None:
+def _seed(roots: Sequence[Tensor], seed: int) -> None:
     """Restart the random streams that `roots` draw from."""
     for graph in homes(roots):
         stream = graph.shared.get("stream")

@@ -14,6 +14,7 @@ from staticgrad.inside import Names, Step
 from staticgrad.ir.graph import Graph, rewritten, topological
 from staticgrad.ir.node import Constant, Node, Tensor, seen_through
 from staticgrad.ir.op import Elementwise, Extent, IndexCheck, Position, View
+from staticgrad.ir.size import product
 
 CHEAP = 8  # additions that are done again for one tensor, see compiler/stages.py
 
@@ -110,17 +111,10 @@ def _base(tensor: Tensor) -> Tensor:
     """What a view is of: as much, and read by others too."""
     while isinstance(tensor.op.code, View) and tensor.node.op.name != "slice":
         inner = tensor.inputs[0]
-        if _elements(inner) != _elements(tensor):
+        if product(inner.shape) != product(tensor.shape):
             break
         tensor = inner
     return tensor
-
-
-def _elements(tensor: Tensor) -> object:
-    size: object = 1
-    for dim in tensor.shape:
-        size = dim * size  # type: ignore[operator]
-    return size
 
 
 def _cheap(tensor: Tensor, free: Iterable[Tensor], stacked: Iterable[Tensor]) -> bool:

@@ -7,6 +7,7 @@ import sys
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 _COMPILER = str(Path(_PACKAGE).parent / "compiler")
@@ -47,9 +48,9 @@ def here() -> Source | None:
     origin = DERIVED.get()
     if origin is not None:
         return origin.source
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_HIDDEN):
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     if frame is None:
         return None
     code = frame.f_code

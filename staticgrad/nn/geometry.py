@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.ir.node import Tensor
+from staticgrad.ir.node import Tensor, static_shape
 from staticgrad.ops.rules import shape_error
 from staticgrad.ops.views import reshaped, transposed
 
@@ -102,7 +102,7 @@ def kernels_last(name: str, w: Tensor, rank: int) -> Tensor:
 
 def known_window(name: str, w: Tensor) -> Ints:
     """The window's size, which has to be static."""
-    window = w.shape[2:]
-    if not all(isinstance(n, int) for n in window):
+    window = static_shape(w.shape[2:])
+    if window is None:
         raise shape_error(name, (w,), "kernels of a size that is known")
-    return tuple(int(n) for n in window)  # type: ignore[arg-type]
+    return window

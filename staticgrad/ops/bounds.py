@@ -32,9 +32,9 @@ def bounds(key: slice, n: Dim, x: Tensor) -> Bounds:
     step = 1 if key.step is None else operator.index(key.step)
     if step == 0:
         raise shape_error("a slice", (x,), "a step that is not 0")
-    if all(not isinstance(k, Size) for k in (start, stop, n)):
-        return _static_bounds(start, stop, step, n)  # type: ignore[arg-type]
-    return _symbolic_bounds(start, stop, step, n, x)
+    if isinstance(start, Size) or isinstance(stop, Size) or isinstance(n, Size):
+        return _symbolic_bounds(start, stop, step, n, x)
+    return _static_bounds(start, stop, step, n)
 
 
 def _bound(bound: Any) -> Dim | None:

@@ -26,7 +26,6 @@ from staticgrad.ops.promote import ArrayLike, as_tensor, floats
 from staticgrad.ops.rules import quiet, same_dtype, same_shape
 
 Array = npt.NDArray[Any]
-HALF_LINE = tuple(x for x in SPECIAL if not x < 0)
 TINY_TO_HUGE = (*SPECIAL, 88.0, 89.0, 100.0, -87.0, -104.0, 709.0, 710.0, -745.0)
 
 

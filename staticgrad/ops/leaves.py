@@ -9,8 +9,8 @@ from __future__ import annotations
 import builtins
 import math
 import operator
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ from staticgrad.ir.node import (
     Stored,
     Tensor,
 )
-from staticgrad.ir.op import Bad, Leaf, Op, Sample, define
+from staticgrad.ir.op import Leaf, Op, define
 from staticgrad.ir.size import Dim, Shape, Size
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import (
@@ -44,56 +44,47 @@ from staticgrad.ir.types import (
 ShapeLike: TypeAlias = "int | str | Size | Iterable[int | str | Size]"
 
 
-def _none() -> list[Sample]:
-    return []
+def _defined(
+    name: str,
+    shape: Callable[..., Shape],
+    dtype: Callable[..., DType],
+    numpy: Callable[..., npt.NDArray[Any]],
+) -> Op:
+    """A leaf, of which its attributes tell everything."""
+    return define(
+        name,
+        shape=shape,
+        dtype=dtype,
+        vjp=None,
+        code=Leaf(),
+        numpy=numpy,
+        samples=list,
+        bad=list,
+    )
 
 
-def _no_bad() -> list[Bad]:
-    return []
+def _stored_op(name: str) -> Op:
+    return _defined(
+        name,
+        lambda storage, **_: storage.array.shape,
+        lambda storage, **_: storage.array.dtype,
+        lambda storage, **_: storage.array.copy(),
+    )
 
 
-INPUT = define(
+INPUT = _defined(
     "input",
-    shape=lambda name, shape, dtype: shape,
-    dtype=lambda name, shape, dtype: dtype,
-    vjp=None,
-    code=Leaf(),
-    numpy=lambda name, shape, dtype: np.zeros(shape, dtype),
-    samples=_none,
-    bad=_no_bad,
+    lambda name, shape, dtype: shape,
+    lambda name, shape, dtype: dtype,
+    lambda name, shape, dtype: np.zeros(shape, dtype),
 )
-
-PARAMETER = define(
-    "parameter",
-    shape=lambda storage, **_: storage.array.shape,
-    dtype=lambda storage, **_: storage.array.dtype,
-    vjp=None,
-    code=Leaf(),
-    numpy=lambda storage, **_: storage.array.copy(),
-    samples=_none,
-    bad=_no_bad,
-)
-
-STATE = define(
-    "state",
-    shape=lambda storage, **_: storage.array.shape,
-    dtype=lambda storage, **_: storage.array.dtype,
-    vjp=None,
-    code=Leaf(),
-    numpy=lambda storage, **_: storage.array.copy(),
-    samples=_none,
-    bad=_no_bad,
-)
-
-CONSTANT = define(
+PARAMETER = _stored_op("parameter")
+STATE = _stored_op("state")
+CONSTANT = _defined(
     "constant",
-    shape=lambda value: value.shape,
-    dtype=lambda value: value.dtype,
-    vjp=None,
-    code=Leaf(),
-    numpy=lambda value: value,
-    samples=_none,
-    bad=_no_bad,
+    lambda value: value.shape,
+    lambda value: value.dtype,
+    lambda value: value,
 )
 
 
@@ -176,7 +167,7 @@ def constant(value: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Consta
     int64[2] float32[]
     """
     if dtype is None and is_number(value):
-        return number(value)  # type: ignore[arg-type]
+        return number(value)
     array = as_array("constant", value)
     if dtype is not None:
         target, array = dtype_of("constant", dtype), np.asarray(value)
@@ -185,7 +176,7 @@ def constant(value: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Consta
     return frozen(array)
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[bool | int | float]:
     """True for a Python bool, int or float, which is weak; NumPy scalars are not."""
     return isinstance(value, bool | int | float) and not isinstance(value, np.generic)
 

@@ -55,7 +55,7 @@ def as_tensor(value: ArrayLike, like: Tensor | None = None) -> Tensor:
     if isinstance(value, Tensor):
         return value
     if is_number(value):
-        return number(value)  # type: ignore[arg-type]
+        return number(value)
     if isinstance(value, Size):
         return named("extent", size=value)
     if isinstance(value, list | tuple) and _holds_tensor(value):
@@ -66,8 +66,8 @@ def as_tensor(value: ArrayLike, like: Tensor | None = None) -> Tensor:
 def beside(value: ArrayLike, like: Tensor) -> Tensor:
     """`value` as a Tensor; if weak, of the dtype that it would have next to `like`."""
     if is_number(value):
-        kind = number_type(value)  # type: ignore[arg-type]
-        return number(value, promote((like.type, kind))[0])  # type: ignore[arg-type]
+        kind = number_type(value)
+        return number(value, promote((like.type, kind))[0])
     tensor = as_tensor(value)
     if not tensor.type.weak:
         return tensor

@@ -185,7 +185,7 @@ def split(
     place = one_axis("split", x, axis)
     if isinstance(indices_or_sections, Sequence | np.ndarray):
         return _split_at(x, [as_dim(k) for k in indices_or_sections], place)
-    sections = _sections("split", indices_or_sections, x)
+    sections = _sections("split", indices_or_sections)
     size = exact_divide(x.shape[place], sections)
     if size is None:
         raise shape_error(
@@ -211,15 +211,15 @@ def array_split(
     n = x.shape[place]
     if isinstance(indices_or_sections, Sequence | np.ndarray) or isinstance(n, Size):
         return split(x, indices_or_sections, place)
-    sections = _sections("array_split", indices_or_sections, x)
+    sections = _sections("array_split", indices_or_sections)
     short, longer = divmod(n, sections)
     sizes = [short + (k < longer) for k in range(sections)]
     starts = accumulate(sizes[:-1], initial=0)
     return [cut(x, place, a, size) for a, size in zip(starts, sizes, strict=True)]
 
 
-def _sections(name: str, sections: object, x: Tensor) -> int:
-    count = operator.index(sections)  # type: ignore[arg-type]
+def _sections(name: str, sections: int) -> int:
+    count = operator.index(sections)
     if count < 1:
         raise shape_error(name, (), f"at least one section, got {count}")
     return count
