@@ -186,7 +186,10 @@ def test_after_a_stop_in_a_scan_the_next_run_is_right():
 
 def test_only_the_branch_that_is_taken_runs():
     x, i = sg.input("x", (3,)), sg.input("i", (), "int64")
-    bad = lambda: x[i]  # noqa: E731  raises where i is out of range
+
+    def bad():
+        return x[i]  # raises where i is out of range
+
     y = sg.cond(i < 3, bad, lambda: x[0] * 10)
     assert [float(v) for v in (*both(y, X, 2), *both(y, X, 7))] == [3, 10]
     # a loop that never ends, in the other branch
@@ -260,7 +263,10 @@ def error(kind, match, make):
 
 def test_messages():
     x = sg.input("x", (3,))
-    step = lambda c, v: (c, v)  # noqa: E731
+
+    def step(c, v):
+        return (c, v)
+
     error(sg.ShapeError, "scalar pred", lambda: sg.cond(x > 0, abs, abs, x))
     error(sg.ShapeError, "equal shapes", lambda: sg.cond(True, lambda: x, lambda: 1.0))
     error(

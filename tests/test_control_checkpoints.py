@@ -71,7 +71,9 @@ def test_equal_bits_of_a_single_carry(checkpoints):
     x, a = sg.input("x", (9,), "float64"), sg.input("a", (), "float64")
 
     def gradient(some):
-        step = lambda c, v: (sg.sin(c * a) * v + c * a, None)  # noqa: E731
+        def step(c, v):
+            return (sg.sin(c * a) * v + c * a, None)
+
         return sg.grad(sg.scan(step, 0.4, x, checkpoints=some)[0], [x, a])
 
     wanted, got = sg.compile([gradient(None), gradient(checkpoints)])(X, 0.7)
@@ -99,7 +101,9 @@ def test_ten_thousand_steps_take_a_hundredth_of_the_memory():
 
 
 def test_derivatives_of_checkpointed_gradients():
-    f = lambda x: loss(x, x[0], 2)  # noqa: E731
+    def f(x):
+        return loss(x, x[0], 2)
+
     sg.testing.gradcheck(f, X)
     sg.testing.gradgradcheck(f, X, directions=3)
     sg.testing.check_jvp(lambda x: sg.grad(f(x), x), X)

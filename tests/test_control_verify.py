@@ -83,7 +83,10 @@ def changed_port(kernel, body, pick, **changes):
 def test_ports():
     schedule = scheduled(loop())
     _, kernel = control(schedule)
-    moving = lambda p: p.step != 0  # noqa: E731
+
+    def moving(p):
+        return p.step != 0
+
     for changes, match in [
         ({"step": 1000}, "is accessed up to"),
         ({"operand": 99}, "none such"),
@@ -201,7 +204,10 @@ def test_a_loop_and_its_derivative_share_the_forward_steps():
     last, ys = sg.scan(lambda c, v: (sg.sin(c * v), c), 1.0, x)
     y = last + sg.sum(ys)
     graph = Graph.closed((x,), (y, sg.grad(y, x)))
-    count = lambda g: sum(bool(n.graphs) for n in g.nodes)  # noqa: E731
+
+    def count(g):
+        return sum(bool(n.graphs) for n in g.nodes)
+
     assert (count(graph), count(merge_loops(graph))) == (3, 2)
     tangent = sg.jvp(y, x, np.ones(5, np.float32))
     graph = Graph.closed((x,), (y, tangent))
@@ -212,7 +218,10 @@ def test_a_loop_and_its_derivative_share_the_forward_steps():
 
 def test_loops_of_which_one_needs_the_other_stay_apart():
     x = sg.input("x", (3,))
-    step = lambda c, v: (c * v, None)  # noqa: E731
+
+    def step(c, v):
+        return (c * v, None)
+
     first, _ = sg.scan(step, 1.0, x)
     node = node_of(Graph.closed((x,), (first,)))
     (body,) = node.graphs

@@ -7,6 +7,7 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
+from custom_functions import filled, mixed
 
 import staticgrad as sg
 from staticgrad.testing import gradcheck, gradgradcheck
@@ -22,28 +23,6 @@ def root(x):
     return np.sqrt(x)
 
 
-@numba.njit
-def running(x):
-    return np.cumsum(x)
-
-
-@numba.njit
-def filling_backward(g, y, x, dx):
-    total = 0.0
-    for i in range(len(x) - 1, -1, -1):
-        total += g[i]
-        dx[i] = total
-
-
-filled = sg.custom_op(
-    "running", kind="array", forward=running, backward=filling_backward
-)
-mixed = sg.custom_op(
-    "running",
-    kind="array",
-    forward=running,
-    backward=lambda g, y, x: sg.flip(sg.cumsum(sg.flip(g))),
-)
 by_numbers = sg.custom_op(
     "softly",
     kind="scalar",
@@ -106,6 +85,8 @@ def test_what_is_raised_in_a_body_is_named() -> None:
     def fails(a: Any) -> Any:
         raise OSError("no disk")
 
-    body = lambda i, c: sg.pure_callback(fails, (), "float64", c)  # noqa: E731
+    def body(i, c):
+        return sg.pure_callback(fails, (), "float64", c)
+
     with pytest.raises(OSError, match="no disk"):
         sg.compile(sg.fori_loop(0, 5, body, x))(2.0)

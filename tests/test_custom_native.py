@@ -11,6 +11,7 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
+from custom_functions import filled, filling_backward, mixed, returning, running
 from hand_made import FLOAT
 
 import staticgrad as sg
@@ -280,46 +281,6 @@ def test_the_line_and_function_that_raised_are_named() -> None:
 # ---- functions of arrays -------------------------------------------------------------
 
 
-@numba.njit
-def running(x):
-    return np.cumsum(x)
-
-
-@numba.njit
-def running_backward(g, y, x):
-    return np.cumsum(g[::-1])[::-1].copy()
-
-
-@numba.njit
-def filling(x, y):
-    total = 0.0
-    for i in range(len(x)):
-        total += x[i]
-        y[i] = total
-
-
-@numba.njit
-def filling_backward(g, y, x, dx):
-    total = 0.0
-    for i in range(len(x) - 1, -1, -1):
-        total += g[i]
-        dx[i] = total
-
-
-returning = sg.custom_op(
-    "running", kind="array", forward=running, backward=running_backward
-)
-filled = sg.custom_op(
-    "running", kind="array", forward=filling, backward=filling_backward
-)
-mixed = sg.custom_op(
-    "running",
-    kind="array",
-    forward=running,
-    backward=lambda g, y, x: sg.flip(sg.cumsum(sg.flip(g))),
-)
-
-
 @pytest.mark.parametrize("op", [returning, filled, mixed])
 def test_a_function_of_arrays(op: Any) -> None:
     x = sg.input("x", ("n",), dtype="float64")
@@ -512,7 +473,7 @@ def test_what_python_raises_is_raised(target: Any) -> None:
     with pytest.raises(sg.GraphError, match="requires 1 results, got 2"):
         sg.compile(wrong, target=target)()
     with pytest.raises(sg.GraphError, match="pure_callback requires a function"):
-        sg.pure_callback(3, (2, 3), "float64", X)  # type: ignore[arg-type]
+        sg.pure_callback(3, (2, 3), "float64", X)
 
 
 # ---- the cache and the verifier ------------------------------------------------------

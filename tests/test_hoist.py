@@ -30,7 +30,10 @@ def hoisted(inputs, outputs):
 
 def test_a_function_of_captures_leaves_a_scan():
     x, w = sg.input("x", (4, 3)), sg.input("w", (3,))
-    step = lambda c, v: (c + sg.exp(w * 2) * v, sg.exp(w * 2))  # noqa: E731
+
+    def step(c, v):
+        return (c + sg.exp(w * 2) * v, sg.exp(w * 2))
+
     graph, after = hoisted([x, w], sg.scan(step, sg.zeros(3), x))
     assert body_names(graph).count("exp") == 2
     assert "exp" not in body_names(after)
@@ -45,10 +48,16 @@ def test_the_condition_of_a_while_loop_keeps_its_inputs():
 
 def test_a_view_stays_unless_a_product_reads_it():
     x, w = sg.input("x", (4, 2, 3)), sg.input("w", (3, 3))
-    step = lambda c, v: (sg.tanh(c @ w.T + v), None)  # noqa: E731
+
+    def step(c, v):
+        return (sg.tanh(c @ w.T + v), None)
+
     _, after = hoisted([x, w], (sg.scan(step, sg.zeros((2, 3)), x)[0],))
     assert "transpose" not in body_names(after)
-    step = lambda c, v: (c * w.T[0] + v, None)  # noqa: E731
+
+    def step(c, v):
+        return (c * w.T[0] + v, None)
+
     graph, after = hoisted([x, w], (sg.scan(step, sg.zeros((2, 3)), x)[0],))
     assert after is graph
 

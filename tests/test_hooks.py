@@ -100,7 +100,7 @@ def test_what_a_hook_may_give() -> None:
     with pytest.raises(
         sg.GraphError, match="requires functions of the gradient, got 3"
     ):
-        sg.on_gradient(x, 3)  # type: ignore[arg-type]
+        sg.on_gradient(x, 3)
     with pytest.raises(sg.GraphError, match="a float tensor and a function"):
         sg.on_gradient(x)
     with pytest.raises(sg.GraphError, match=r"a float tensor .* int64"):
@@ -197,6 +197,6 @@ def test_backward_hooks_replace_the_gradient_of_inputs() -> None:
         ):
             sg.grad(sg.sum(layer(x)), x)
         with pytest.raises(sg.GraphError, match="a hook requires a function, got 3"):
-            layer.on_forward(3)  # type: ignore[arg-type]
+            layer.on_forward(3)
     one, three = sg.compile([plain, tripled])()
     np.testing.assert_allclose(three, 3 * one, rtol=1e-6)

@@ -228,7 +228,10 @@ def test_stabilise(build: Build, expected: str) -> None:
 
 def test_integers_merge_and_vanish_freely() -> None:
     two, three, zero = (c(v, "int32") for v in (2, 3, 0))
-    times = lambda x, y: named("multiply", x, y)  # noqa: E731
+
+    def times(x, y):
+        return named("multiply", x, y)
+
     cases = [
         (lambda x: times(times(x, three), two), "multiply(x, 6)"),
         (lambda x: times(x, zero), "broadcast_to(0, shape=(n,4))"),
@@ -252,7 +255,9 @@ def test_factors_merge_only_where_both_round_alike() -> None:
 
 
 def test_resolve_mode() -> None:
-    build = lambda x, y: named("by_mode", named("exp", x), y)  # noqa: E731
+    def build(x, y):
+        return named("by_mode", named("exp", x), y)
+
     assert expression(resolve_mode(graph_of(build), "train")) == "exp(x)"
     assert expression(resolve_mode(graph_of(build), "eval")) == "y"
 
@@ -265,7 +270,9 @@ def test_drop_markers() -> None:
 
 
 def test_fold_constants() -> None:
-    six = lambda: named("multiply", c(2), c(3))  # noqa: E731
+    def six():
+        return named("multiply", c(2), c(3))
+
     cases: list[tuple[Build, str]] = [
         (lambda x: named("add", x, six()), "add(x, 6.0)"),
         (lambda x: named("add", x, named("negative", six())), "add(x, -6.0)"),

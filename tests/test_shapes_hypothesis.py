@@ -56,14 +56,20 @@ ELEMENTWISE = [
 ]
 
 
-@functools.cache
-def elementwise(op, pattern):
-    """One executable for a pattern: which axes of which input are 1 or missing."""
+def inputs_of(op, pattern):
+    """Inputs for a pattern (which axes of which are 1 or missing), and attributes."""
     dtypes, attrs = sample_dtypes(op)
     inputs = []
     for k, (dtype, axes) in enumerate(zip(dtypes, pattern, strict=True)):
         shape = tuple(1 if one else name for one, name in axes)
         inputs.append(sg.input(f"x{k}", shape, dtype))
+    return inputs, attrs
+
+
+@functools.cache
+def elementwise(op, pattern):
+    """One executable for a pattern: which axes of which input are 1 or missing."""
+    inputs, attrs = inputs_of(op, pattern)
     return sg.compile(apply(op, *inputs, **attrs), inputs=inputs)
 
 
@@ -81,17 +87,24 @@ PATTERNS = {
 }
 
 
-@pytest.mark.parametrize("op", ELEMENTWISE, ids=repr)
-@BASIC
-@given(data=st.data())
-def test_elementwise_ops_broadcast(op, data):
-    dtypes, attrs = sample_dtypes(op)
+def drawn(op, data):
+    """A pattern, and arrays whose sizes hypothesis draws."""
+    dtypes, _ = sample_dtypes(op)
     pattern = data.draw(st.sampled_from(PATTERNS[len(dtypes)]))
     sizes = {name: data.draw(SIZES) for name in "nmp"}
     arrays = [
         values(tuple(1 if one else sizes[name] for one, name in axes), dtype, k)
         for k, (dtype, axes) in enumerate(zip(dtypes, pattern, strict=True))
     ]
+    return pattern, arrays
+
+
+@pytest.mark.parametrize("op", ELEMENTWISE, ids=repr)
+@BASIC
+@given(data=st.data())
+def test_elementwise_ops_broadcast(op, data):
+    _, attrs = sample_dtypes(op)
+    pattern, arrays = drawn(op, data)
     with np.errstate(all="ignore"):
         want = np.asarray(op.numpy(*arrays, **attrs))
     close(elementwise(op, pattern)(*arrays), want)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from test_shapes_hypothesis import (
     BASIC,
     ELEMENTWISE,
-    PATTERNS,
     SIZES,
+    drawn,
+    inputs_of,
     sample_dtypes,
     values,
 )
@@ -43,11 +44,7 @@ def near(got, want):
 @functools.cache
 def gradients(op, pattern):
     """Of the sum over all, on the cpu target and as written on the reference."""
-    dtypes, attrs = sample_dtypes(op)
-    inputs = []
-    for k, (dtype, axes) in enumerate(zip(dtypes, pattern, strict=True)):
-        shape = tuple(1 if one else name for one, name in axes)
-        inputs.append(sg.input(f"x{k}", shape, dtype))
+    inputs, attrs = inputs_of(op, pattern)
     y = sg.sum(apply(op, *inputs, **attrs))
     found = sg.grad(y, inputs, unused="zero")
     plain = sg.grad(y, inputs, unused="zero", simplify=False)
@@ -61,13 +58,7 @@ def gradients(op, pattern):
 @FEW
 @given(data=st.data())
 def test_gradients_broadcast_back(op, data):
-    dtypes, _ = sample_dtypes(op)
-    pattern = data.draw(st.sampled_from(PATTERNS[len(dtypes)]))
-    sizes = {name: data.draw(SIZES) for name in "nmp"}
-    arrays = [
-        values(tuple(1 if one else sizes[name] for one, name in axes), dtype, k)
-        for k, (dtype, axes) in enumerate(zip(dtypes, pattern, strict=True))
-    ]
+    pattern, arrays = drawn(op, data)
     compiled, reference = gradients(op, pattern)
     for got, want, x in zip(compiled(*arrays), reference(*arrays), arrays, strict=True):
         assert got.shape == x.shape

@@ -173,7 +173,10 @@ def test_a_bad_index_is_found() -> None:
 def test_random_keys() -> None:
     key = sg.random.key(3)
     keys = sg.random.fold_in(key, np.arange(4))
-    draw = lambda k: sg.random.uniform(k, (5,))  # noqa: E731
+
+    def draw(k):
+        return sg.random.uniform(k, (5,))
+
     many = sg.vmap(draw)(keys)
     loop = sg.stack([draw(k) for k in keys])
     np.testing.assert_array_equal(value(many), value(loop))
