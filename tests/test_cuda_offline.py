@@ -61,12 +61,14 @@ def test_kernels_of_training_steps(make):
 @quietly
 def test_kernels_of_the_training_loop():
     device = Offline()
-    for dtype in ("float32", "float64", "int64", "bool"):
+    for dtype in ("float32", "float64", "int64", "bool", "bfloat16"):
         device.load(gather_source(np.dtype(dtype)))
     device.load(record_source(["float32", "float64"], [False, True], True))
     device.load(record_source(["float32"], [False], False))
+    device.load(record_source(["float16", "bfloat16", "bool"], [False] * 3, True))
     device.load(finite_source(["float32", "float64"]))
-    assert len(device.seen) == 7
+    device.load(finite_source(["float16", "bfloat16"]))
+    assert len(device.seen) == 10
 
 
 @quietly

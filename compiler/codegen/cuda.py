@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from staticgrad.compiler.codegen.cuda_expression import NotInSubset, Typed
+from staticgrad.compiler.codegen.cuda_expression import NotInSubset, Typed, memory_name
 from staticgrad.compiler.codegen.cuda_lanes import BLOCK, WARP, Lanes
 from staticgrad.compiler.codegen.cuda_mapping import (
     CHUNKED,
@@ -33,7 +33,6 @@ from staticgrad.compiler.codegen.cuda_mapping import (
     outer_registers,
 )
 from staticgrad.compiler.codegen.cuda_statements import CODE, Statements
-from staticgrad.compiler.codegen.language import type_name
 from staticgrad.compiler.codegen.writer import Writer, canonical
 from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.kernels import (
@@ -48,7 +47,7 @@ from staticgrad.compiler.kernels import (
 from staticgrad.errors import GraphError
 from staticgrad.ir.size import Dim
 from staticgrad.ir.source import at
-from staticgrad.ir.types import DType, computed, is_half
+from staticgrad.ir.types import computed
 
 __all__ = ["CudaSource", "cuda_source"]
 
@@ -117,8 +116,8 @@ class _Kernel:
 
     def source(self) -> CudaSource:
         getattr(self, f"_{self.mapping.worker}")()
-        pointers = [f"*{_stored(o.dtype)}" for o in self.kernel.operands]
-        pointers += [f"*{_stored(area.dtype)}" for area in self.kernel.scratch]
+        pointers = [f"*{memory_name(o.dtype)}" for o in self.kernel.operands]
+        pointers += [f"*{memory_name(area.dtype)}" for area in self.kernel.scratch]
         names = [f"p{n}" for n in range(len(self.kernel.operands))]
         names += [f"s{n}" for n in range(len(self.kernel.scratch))]
         names += self.statements.sizes.values()
@@ -275,13 +274,17 @@ class _Kernel:
         held: dict[Access, Typed] = {}
         for access in _kept_in_registers(body, axes):
             dtype = self.kernel.operands[access.operand].dtype
-            value = self.statements.loaded(self.statements.place(access), dtype)
+            value = self.statements.expressions.loaded(
+                self.statements.place(access), dtype
+            )
             name = self.statements.expressions.temporary(value)
             held[access] = Typed(name, computed(dtype))
         self._nested(axes, lambda: self._innermost(before, body, held))
         for access, register in held.items():
             place = self.statements.place(access)
-            text = self.statements.stored(register, self.statements.kept_as(access))
+            text = self.statements.expressions.stored(
+                register, self.statements.kept_as(access)
+            )
             self.writer.line(f"{place} = {text}")
 
     def _nested(self, axes: Sequence[int], inside: Callable[[], None]) -> None:
@@ -439,11 +442,3 @@ def _kept_in_registers(body: Body, axes: Sequence[int]) -> list[Access]:
         and access.dynamic is None
         and all(access.strides[axis] == 0 for axis in axes)
     ]
-
-
-def _stored(dtype: DType) -> str:
-    """How elements lie in memory: bools as bytes, halves as their bits."""
-    if is_half(dtype):
-        return "uint16"
-    name = type_name(dtype)
-    return "uint8" if name == "boolean" else name

@@ -29,6 +29,7 @@ from staticgrad.ir.types import (
     SUPPORTED,
     DType,
     computed,
+    is_half,
 )
 
 _TYPES = {type_name(dtype): computed(dtype) for dtype in SUPPORTED}
@@ -85,6 +86,17 @@ def signed(dtype: DType) -> DType:
 def unsigned(dtype: DType) -> DType:
     """The unsigned integer type of the same width."""
     return np.dtype(f"uint{8 * dtype.itemsize}")
+
+
+def memory_name(dtype: DType) -> str:
+    """How elements lie in memory: bools as bytes, halves as their bits.
+
+    >>> memory_name(BOOL), memory_name(FLOAT32)
+    ('uint8', 'float32')
+    """
+    if is_half(dtype):
+        return "uint16"
+    return "uint8" if dtype == BOOL else type_name(dtype)
 
 
 @cache
@@ -160,6 +172,30 @@ class Expressions:
     def from_half(self, bits: Typed, name: str) -> Typed:
         """The float32 that 16 bits stand for."""
         return self.call(f"from_{name}", [bits])
+
+    # Memory
+
+    def loaded(self, place: str, dtype: DType) -> str:
+        """The value of what lies at a place: a bool is one byte, a half is its bits."""
+        if dtype == BOOL:
+            return f"({place} != uint8(0))"
+        if is_half(dtype):
+            bits = Typed(self.temporary(place), np.dtype(np.uint16))
+            return self.from_half(bits, stored_name(dtype)).text
+        return place
+
+    def stored(self, x: Typed, dtype: DType) -> str:
+        """A value as it lies in memory."""
+        if dtype == BOOL:
+            return f"(uint8(1) if {x.text} else uint8(0))"
+        if is_half(dtype):
+            return self.to_half(x, stored_name(dtype)).text
+        return x.text
+
+    def as_float64(self, place: str, dtype: DType) -> str:
+        """What lies at a place, as a float64."""
+        value = Typed(self.loaded(place, dtype), computed(dtype))
+        return self.converted(value, FLOAT64)
 
     # Trees
 

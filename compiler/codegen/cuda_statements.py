@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from staticgrad.compiler.codegen.cuda_expression import (
     Expressions,
     NotInSubset,
     Typed,
     number,
 )
-from staticgrad.compiler.codegen.language import stored_name, type_name
+from staticgrad.compiler.codegen.language import type_name
 from staticgrad.compiler.codegen.scalar import identity
 from staticgrad.compiler.codegen.writer import Writer
 from staticgrad.compiler.kernels import (
@@ -38,7 +36,7 @@ from staticgrad.compiler.kernels import (
 from staticgrad.ir.foreign import Foreign
 from staticgrad.ir.size import Dim
 from staticgrad.ir.source import at
-from staticgrad.ir.types import BOOL, INT64, DType, computed, is_half
+from staticgrad.ir.types import INT64, DType, computed, is_half
 
 CODE, SITE, POSITION, VALUE, EXTENT = range(1, 6)
 """Words of the status, as on the cpu; word 0 is the lock."""
@@ -160,10 +158,12 @@ class Statements:
                 )
             case Load(result, access, dtype):
                 place = self.place(access)
-                self.define(result, self.loaded(place, dtype), computed(dtype))
+                self.define(
+                    result, self.expressions.loaded(place, dtype), computed(dtype)
+                )
             case Store(access, value):
                 place = self.place(access)
-                text = self.stored(self.values[value], self.kept_as(access))
+                text = self.expressions.stored(self.values[value], self.kept_as(access))
                 self.line(f"{place} = {text}")
             case Compute():
                 self._compute(statement)
@@ -182,28 +182,11 @@ class Statements:
             case _:
                 raise NotInSubset(f"the statement {type(statement).__name__}")
 
-    def loaded(self, place: str, dtype: DType) -> str:
-        """The value of what lies at a place: a bool is one byte, a half is its bits."""
-        if dtype == BOOL:
-            return f"({place} != uint8(0))"
-        if is_half(dtype):
-            bits = Typed(self.expressions.temporary(place), np.dtype(np.uint16))
-            return self.expressions.from_half(bits, stored_name(dtype)).text
-        return place
-
     def kept_as(self, access: Access) -> DType:
         """The dtype of the elements that an access reaches."""
         if access.operand < 0:
             return self.kernel.scratch[-1 - access.operand].dtype
         return self.kernel.operands[access.operand].dtype
-
-    def stored(self, typed: Typed, dtype: DType) -> str:
-        """A value as it lies in memory."""
-        if dtype == BOOL:
-            return f"(uint8(1) if {typed.text} else uint8(0))"
-        if is_half(dtype):
-            return self.expressions.to_half(typed, stored_name(dtype)).text
-        return typed.text
 
     def _compute(self, compute: Compute) -> None:
         if any(isinstance(value, Foreign) for _, value in compute.attrs):

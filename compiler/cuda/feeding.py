@@ -10,10 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from staticgrad.compiler.codegen.cuda import CudaSource
+from staticgrad.compiler.codegen.cuda_expression import Expressions, memory_name
 from staticgrad.compiler.codegen.cuda_statements import CODE
+from staticgrad.compiler.codegen.writer import Writer
 from staticgrad.compiler.vm import STATUS_WORDS
-from staticgrad.ir.types import BOOL, DType
+from staticgrad.ir.types import DType
 
 SEEN, STEPS, SEALED = 0, 1, 2
 CELLS = SEALED + STATUS_WORDS
@@ -34,7 +38,7 @@ def gather_source(dtype: DType) -> CudaSource:
 
     The data is (outer, samples, inner), the batch (outer, size, inner).
     """
-    kind = "uint8" if dtype == BOOL else dtype.name
+    kind = memory_name(dtype)
     text = f"""def kernel(batch, data, order, cells, total, size, inner, samples):
     first = cells[{SEEN}]
     at = uint32(cuda.grid(1))
@@ -61,36 +65,30 @@ def record_source(
     A scalar weighs as much as the step has samples, or 1 where `once` says so.
     With `per_step` they are written to a row of a table of all steps, too.
     """
-    count = len(kinds)
-    pointers = [f"p{number}" for number in range(count)]
+    count, dtypes = len(kinds), [np.dtype(kind) for kind in kinds]
     table = ["table"] if per_step else []
-    names = [*pointers, "totals", *table, "cells", "size", "status"]
-    lines = [
-        f"def kernel({', '.join(names)}):",
-        "    if cuda.grid(1) == 0:",
-        f"        if status[{CODE}] == 0:",
-    ]
-    for number in range(count):
-        total = f"totals[{number}]"
+    names = [f"p{n}" for n in range(count)]
+    names += ["totals", *table, "cells", "size", "status"]
+    writer = Writer()
+    writer.line(f"def kernel({', '.join(names)}):")
+    writer.line("    if cuda.grid(1) == 0:")
+    writer.line(f"        if status[{CODE}] == 0:")
+    step = Writer(depth=3)
+    expressions, line = Expressions(step), step.line
+    for number, dtype in enumerate(dtypes):
+        x = expressions.temporary(expressions.as_float64(f"p{number}[0]", dtype))
         weight = "float64(1)" if once[number] else "float64(size)"
-        lines += [
-            f"            x{number} = float64(p{number}[0])",
-            f"            {total} = {total} + x{number} * {weight}",
-        ]
+        line(f"totals[{number}] = totals[{number}] + {x} * {weight}")
         if per_step:
             place = f"int64(cells[{STEPS}] * int64({count}) + int64({number}))"
-            lines.append(f"            table[{place}] = x{number}")
-    lines += [
-        f"            cells[{SEEN}] = int64(cells[{SEEN}] + size)",
-        f"            cells[{STEPS}] = int64(cells[{STEPS}] + int64(1))",
-        f"        elif cells[{SEALED + CODE}] == 0:",
-    ]
-    lines += [
-        f"            cells[{SEALED + word}] = status[{word}]"
-        for word in range(STATUS_WORDS)
-    ]
-    text = "".join(f"{line}\n" for line in lines)
-    scalars = tuple("*uint8" if kind == "bool" else f"*{kind}" for kind in kinds)
+            line(f"table[{place}] = {x}")
+    line(f"cells[{SEEN}] = int64(cells[{SEEN}] + size)")
+    line(f"cells[{STEPS}] = int64(cells[{STEPS}] + int64(1))")
+    writer.extend(step)
+    writer.line(f"        elif cells[{SEALED + CODE}] == 0:")
+    for word in range(STATUS_WORDS):
+        writer.line(f"            cells[{SEALED + word}] = status[{word}]")
+    pointers = [f"*{memory_name(dtype)}" for dtype in dtypes]
     tables = ("*float64",) * (1 + per_step)
-    found = (*scalars, *tables, "*int64", "int64", "status")
-    return CudaSource(text, found, (), None, False, True)
+    found = (*pointers, *tables, "*int64", "int64", "status")
+    return CudaSource(writer.text(), found, (), None, False, True)

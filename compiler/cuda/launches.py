@@ -13,8 +13,12 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TypeAlias
 
+import numpy as np
+
 from staticgrad.compiler.codegen.cuda import CudaSource
+from staticgrad.compiler.codegen.cuda_expression import Expressions, memory_name
 from staticgrad.compiler.codegen.cuda_statements import CODE, POSITION, VALUE
+from staticgrad.compiler.codegen.writer import Writer
 from staticgrad.compiler.cuda.code import CudaCode
 from staticgrad.compiler.cuda.device import Device, Product
 from staticgrad.compiler.cuda.products import product_of
@@ -368,20 +372,22 @@ def _finite(code: CudaCode) -> Iterator[Step]:
 
 def finite_source(kinds: Sequence[str]) -> CudaSource:
     """A kernel that reports the first scalar that is not finite."""
+    dtypes = [np.dtype(kind) for kind in kinds]
     names = [f"p{n}" for n in range(len(kinds))]
-    lines = [f"def kernel({', '.join(names)}, status):", "    if cuda.grid(1) == 0:"]
-    for number, kind in enumerate(kinds):
-        suffix = "f" if kind == "float32" else ""
-        lines += [
-            f"        x{number} = p{number}[uint32(0)]",
-            f"        size{number} = libdevice.fabs{suffix}(x{number})",
-            f"        bad{number} = (size{number} < {kind}(inf)) ^ True",
-            f"        if (status[{CODE}] == 0) & bad{number}:",
-            f"            bits = libdevice.double_as_longlong(float64(x{number}))",
-            f"            status[{CODE}] = {NON_FINITE}",
-            f"            status[{POSITION}] = {number}",
-            f"            status[{VALUE}] = bits",
-        ]
-    text = "".join(f"{line}\n" for line in lines)
-    kinds = tuple(f"*{kind}" for kind in kinds)
-    return CudaSource(text, (*kinds, "status"), (), None, False, True)
+    writer = Writer()
+    expressions = Expressions(writer)
+    writer.line(f"def kernel({', '.join(names)}, status):")
+    with writer.indented():
+        writer.line("if cuda.grid(1) == 0:")
+        with writer.indented():
+            for number, dtype in enumerate(dtypes):
+                place = f"p{number}[uint32(0)]"
+                x = expressions.temporary(expressions.as_float64(place, dtype))
+                bad = f"(libdevice.fabs({x}) < float64(inf)) ^ True"
+                writer.line(f"if (status[{CODE}] == 0) & ({bad}):")
+                with writer.indented():
+                    writer.line(f"status[{CODE}] = {NON_FINITE}")
+                    writer.line(f"status[{POSITION}] = {number}")
+                    writer.line(f"status[{VALUE}] = libdevice.double_as_longlong({x})")
+    pointers = [f"*{memory_name(dtype)}" for dtype in dtypes]
+    return CudaSource(writer.text(), (*pointers, "status"), (), None, False, True)
