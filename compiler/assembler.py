@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from staticgrad.compiler import vm
 from staticgrad.errors import CompilerBug
-from staticgrad.ir.node import anything_away, bring_home
+from staticgrad.ir.node import bring_home
 from staticgrad.ir.types import kind_of
 
 Array = npt.NDArray[Any]
@@ -90,8 +90,7 @@ class Program:
 
     def run(self, stop: Cell) -> int:
         """Run it; see `vm.run` for what is returned."""
-        if anything_away():
-            bring_home()
+        bring_home()
         return vm.run(self.pc, stop.address)
 
 

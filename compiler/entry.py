@@ -70,14 +70,15 @@ def _has_fields(array: Array, offset: int) -> bool:
 class Entry:
     """A program that links arrays (inputs, then outputs) and then runs `frame`.
 
-    It returns MISFIT if an input is not of its kind.
+    It returns MISFIT if an input is not of its kind; `checks` says whether it looks.
     """
 
-    __slots__ = ("_identities", "_offset", "_words", "frame", "pc")
+    __slots__ = ("_identities", "_words", "checks", "frame", "pc")
 
     def __init__(self, frame: Frame, kinds: Kinds) -> None:
         self.frame = frame
-        self._offset = fields_offset()
+        offset = fields_offset()
+        self.checks = offset is not None
         places = frame.places(len(kinds))
         wanted = [_wanted(dtype, shape) for dtype, shape in kinds]
         wanted += [[] for _ in places[len(kinds) :]]
@@ -97,21 +98,16 @@ class Entry:
                 free += len(words_of)
             self._words[number, :6] = (
                 vm.LINK, start + 8 * (first + number), addresses[0], len(lists[0]),
-                self._offset or 0, addresses[1],
+                offset or 0, addresses[1],
             )  # fmt: skip
         self._words[rows - 2, :2] = vm.RUN, frame.pc
         self._words[rows - 1, 0] = vm.END
         self._identities = flat.data[first : first + len(places)]
-        self.pc = frame.pc if self._offset is None else start
-
-    @property
-    def checks(self) -> bool:
-        """Whether the program itself looks at its inputs."""
-        return self._offset is not None
+        self.pc = start if self.checks else frame.pc
 
     def connect(self, arrays: Sequence[Array]) -> None:
         """Let the program read and write `arrays`, which have to outlive its run."""
-        if self._offset is None:
+        if not self.checks:
             self.frame.connect(arrays)
             return
         identities = self._identities

@@ -27,7 +27,7 @@ from staticgrad.compiler.program import Code, compile_schedule
 from staticgrad.compiler.requirements import accept
 from staticgrad.compiler.schedule import Schedule, stored_by
 from staticgrad.compiler.watch import loops, watched
-from staticgrad.ir.node import anything_away, bring_home
+from staticgrad.ir.node import bring_home
 from staticgrad.ir.size import evaluate
 
 Array = npt.NDArray[Any]
@@ -107,8 +107,7 @@ class CpuTarget:
 
         Returns a code that is not positive: finished, stopped, or inputs that misfit.
         """
-        if anything_away():
-            bring_home()
+        bring_home()
         if self.writing is None:
             code = self.machine(pc, frame.stop_address)
         else:
@@ -234,8 +233,7 @@ class BoundFrame:
 
     def run(self) -> None:
         """Write the outputs anew."""
-        if anything_away():
-            bring_home()
+        bring_home()
         lock = self._lock
         lock.acquire()
         try:
@@ -251,8 +249,7 @@ class BoundFrame:
         Between them Python looks for signals, so that Ctrl-C ends a long repetition
         after a whole run.
         """
-        if anything_away():
-            bring_home()
+        bring_home()
         while times:
             count = min(times, self._beat)
             program = _repeated(self._frame, count)

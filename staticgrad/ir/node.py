@@ -360,14 +360,12 @@ _AWAY_ITEMS: dict[Any, Owner] = AWAY.data  # type: ignore[attr-defined]
 
 
 def bring_home() -> None:
-    """Let the host own every storage: ahead of code that uses their addresses."""
-    while AWAY:
+    """Let the host own every storage: ahead of code that uses their addresses.
+
+    It comes before each run, so it is cheap where nothing is away.
+    """
+    while _AWAY_ITEMS and AWAY:
         AWAY.popitem()[1].fetch()
-
-
-def anything_away() -> bool:
-    """Whether a device owns any storage; asked before each run, so it is cheap."""
-    return bool(_AWAY_ITEMS)
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -475,6 +473,6 @@ def static_shape(shape: Shape) -> tuple[int, ...] | None:
 
 __all__ = [
     "ALIGNMENT", "AWAY", "Constant", "Dim", "Input", "Node", "Parameter", "State",
-    "Storage", "Stored", "Tensor", "aligned_copy", "aligned_empty", "anything_away",
-    "bring_home", "seen_through", "static_shape",
+    "Storage", "Stored", "Tensor", "aligned_copy", "aligned_empty", "bring_home",
+    "seen_through", "static_shape",
 ]  # fmt: skip
