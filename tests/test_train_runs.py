@@ -91,9 +91,9 @@ def test_the_reference_loop_stops_and_resumes_exactly(polls, monkeypatch):
 LONG = FIT | {"epochs": 1500}
 
 
-def stop_at(trainer, cells, steps):
-    """Set the newest stop cell once the run has done `steps` steps."""
-    while trainer._stopped is None or trainer._stopped.steps.value < steps:
+def stop_at(trainer, cells, fits, steps):
+    """Stop the fit that follows `fits` others once the run has done `steps` steps."""
+    while len(cells) <= fits or trainer._stopped.steps.value < steps:
         time.sleep(0.0005)
     cells[-1].value = 1
 
@@ -108,7 +108,8 @@ def fit_with_stops(trainer, monkeypatch, at):
 
     monkeypatch.setattr("staticgrad.train.Cell", new_cell)
     for steps in at:
-        stopper = threading.Thread(target=stop_at, args=(trainer, cells, steps))
+        arguments = (trainer, cells, len(cells), steps)
+        stopper = threading.Thread(target=stop_at, args=arguments)
         try:
             stopper.start()
             trainer.fit(DATA, **LONG, resume=True)
