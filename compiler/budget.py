@@ -31,6 +31,7 @@ from itertools import accumulate
 from staticgrad.compiler import memory
 from staticgrad.compiler.alias import in_place, sharing
 from staticgrad.compiler.kernels import FinishKernel, GemmKernel, LoopKernel
+from staticgrad.compiler.launch import chunking
 from staticgrad.compiler.rerun import Choice, Stuck, TooLong, Uses, rerun
 from staticgrad.compiler.schedule import Buffer, Schedule, Step
 from staticgrad.errors import MemoryBudgetError
@@ -54,30 +55,32 @@ class Found:
     peak_bytes: int
     again: int
 
-    def arena_bytes(self, values: Mapping[str, int]) -> int:
-        """The arena that the planner gives it."""
-        return memory.plan(in_place(self.schedule), values).arena_bytes
 
-
-def within(schedule: Schedule, values: Mapping[str, int], budget: int) -> Schedule:
+def within(
+    schedule: Schedule, values: Mapping[str, int], budget: int,
+    cutting: memory.Cutting = chunking,
+) -> Schedule:  # fmt: skip
     """`schedule` (not in place yet), in place, with an arena of at most `budget` bytes.
 
-    Raises MemoryBudgetError naming the least arena that was found.
+    Kernels run in chunks of `cutting`. Raises MemoryBudgetError naming the least arena
+    that was found.
     """
-    return in_place(_Search(schedule, values, budget).found().schedule)
+    return in_place(_Search(schedule, values, budget, cutting).found().schedule)
 
 
 class _Search:
     """The longest segments with which the arena meets the budget."""
 
     def __init__(
-        self, schedule: Schedule, values: Mapping[str, int], budget: int
-    ) -> None:
+        self, schedule: Schedule, values: Mapping[str, int], budget: int,
+        cutting: memory.Cutting,
+    ) -> None:  # fmt: skip
         self.values = values
         self.budget = budget
+        self.cutting = cutting
         self.given = schedule
         self.first = _Level(replace(schedule, tight=True), values)
-        self.plain = _measured(self.first.schedule, values)
+        self.plain = self._measured(self.first.schedule)
         self.sizes = self._sizes()
         self.tried: dict[int, Found] = {}
 
@@ -117,14 +120,14 @@ class _Search:
     def _fits(self, found: Found) -> bool:
         if found.peak_bytes > self.budget:
             return False
-        return found.arena_bytes(self.values) <= self.budget
+        return self._arena_bytes(found) <= self.budget
 
     def _least(self) -> Found:
         """The smallest arena of all sizes."""
         few = range(0, len(self.sizes), STRIDE)
         every = [self.plain, *(self._tried(n) for n in few), *self.tried.values()]
         best = min(every, key=lambda one: (one.peak_bytes, one.again))
-        arena = best.arena_bytes(self.values)
+        arena = self._arena_bytes(best)
         if arena <= self.budget:
             return best
         raise MemoryBudgetError(
@@ -150,7 +153,7 @@ class _Search:
             level = _Level(schedule, self.values)
             if not front:
                 break
-        return _measured(level.schedule, self.values)
+        return self._measured(level.schedule)
 
     def _kept_after_all(self, n: int) -> Found:
         """The found schedule with more that is kept, as long as the budget is met."""
@@ -166,29 +169,33 @@ class _Search:
             dropped, kept = choice.dropped - more, choice.kept | more
             other = replace(choice, dropped=dropped, kept=kept)
             schedule = self.first.rerun(other, 2 * len(found.schedule.kernels))
-            better = schedule and _measured(schedule, self.values)
+            better = schedule and self._measured(schedule)
             if better and self._fits(better):
                 return better
             room //= 2
         return found
 
+    def _arena_bytes(self, found: Found) -> int:
+        """The arena that the planner gives it."""
+        placed = in_place(found.schedule)
+        return memory.plan(placed, self.values, self.cutting).arena_bytes
+
+    def _measured(self, schedule: Schedule) -> Found:
+        """The peak if kernels write in place, which is what a good plan needs."""
+        _, lives = sharing(schedule)
+        sizes = memory.arena_sizes(schedule, self.values, self.cutting)
+        change = [0] * (len(schedule.kernels) + 1)
+        for b, (first, last) in lives.items():
+            padded = -(-sizes[b] // ALIGNMENT) * ALIGNMENT
+            change[first] += padded
+            change[last + 1] -= padded
+        again = sum(work(schedule.kernels[p], self.values) for p in schedule.again)
+        return Found(schedule, max(accumulate(change)), again)
+
 
 def _of_sizes(values: Mapping[str, int]) -> str:
     sizes = ", ".join(f"{name}={value}" for name, value in values.items())
     return f" for {sizes}" if sizes else ""
-
-
-def _measured(schedule: Schedule, values: Mapping[str, int]) -> Found:
-    """The peak with kernels that write in place, which is what a good plan needs."""
-    _, lives = sharing(schedule)
-    sizes = memory.arena_sizes(schedule, values)
-    change = [0] * (len(schedule.kernels) + 1)
-    for b, (first, last) in lives.items():
-        padded = -(-sizes[b] // ALIGNMENT) * ALIGNMENT
-        change[first] += padded
-        change[last + 1] -= padded
-    again = sum(work(schedule.kernels[p], values) for p in schedule.again)
-    return Found(schedule, max(accumulate(change)), again)
 
 
 def _bytes(buffer: Buffer, values: Mapping[str, int]) -> int:

@@ -127,8 +127,8 @@ class Executable:
         self._is_leaf = results == 1 and _is_leaf(unflatten)
         self._route: Route | None = None
         self._sizes: Mapping[str, int] | None = _static(inputs, sizes)
-        if self._sizes is not None and isinstance(target, CpuTarget):
-            target.pool(self._sizes)
+        if self._sizes is not None and not isinstance(target, ReferenceTarget):
+            target.plan(self._sizes)
 
     def __repr__(self) -> str:
         return f"Executable({', '.join(f'{x.name}: {x.type}' for x in self.inputs)})"

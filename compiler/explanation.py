@@ -42,7 +42,7 @@ def explain_cuda(
         if source is not None and source.mapping is not None:
             how = f"by {source.mapping.worker}"
         lines.append(f"  {number}: {kernel.name}{_axes(kernel)}  {how}")
-    plans = [_plan_line(plan) for plan in target.planned]
+    plans = [line for p in target.planned for line in (_plan_line(p), *_again_lines(p))]
     lines += [f"  {line}" for line in dict.fromkeys(plans)]
     return "\n".join(lines + [f"note: {note}" for note in notes])
 

@@ -117,10 +117,12 @@ def _bodies(
     return tuple(plan(body, values, cutting) for body in kernel.bodies)
 
 
-def arena_sizes(schedule: Schedule, values: Mapping[str, int]) -> tuple[int, ...]:
+def arena_sizes(
+    schedule: Schedule, values: Mapping[str, int], cutting: Cutting
+) -> tuple[int, ...]:
     """The bytes that each buffer takes of the arena when there are no regions."""
-    chunks = _chunks(schedule, values, chunking, ())
-    bodies = tuple(_bodies(kernel, values, chunking) for kernel in schedule.kernels)
+    chunks = _chunks(schedule, values, cutting, ())
+    bodies = tuple(_bodies(kernel, values, cutting) for kernel in schedule.kernels)
     lives = _lives(schedule, chunks, ())
     sizes = _sizes(schedule, chunks, bodies, values)
     return tuple(

@@ -20,11 +20,14 @@ from staticgrad.compiler.backends.reference import needed
 from staticgrad.compiler.backends.reference_target import ReferenceTarget
 from staticgrad.compiler.budget import within
 from staticgrad.compiler.collector import without_collections
+from staticgrad.compiler.cuda.chunks import chunks_on_gpu
 from staticgrad.compiler.cuda.device import current
 from staticgrad.compiler.cuda.driver import open_device
 from staticgrad.compiler.executable import Executable, Target
 from staticgrad.compiler.kernels import Site
+from staticgrad.compiler.launch import chunking
 from staticgrad.compiler.lower import arranged
+from staticgrad.compiler.memory import Cutting
 from staticgrad.compiler.passes.taps import all_taps, taps
 from staticgrad.compiler.pipeline import Pass, optimise
 from staticgrad.compiler.plan import Plan
@@ -103,23 +106,13 @@ def compile(
     graph = Graph.closed(used, (*tensors, *extra), pairs)
     _check_symbols(graph)
     checked = [_position(graph.outputs, t) for t in finite]
-    budget = _budget(memory_budget, target)
+    budget = budget_bytes("compile", memory_budget)
     make = partial(_made, graph, mode, target, checked, verify, poison, budget)
     return Executable(
         make(()), used, _tree(treedef, leaves), len(tensors), sizes,
         trace=partial(traced, graph, mode, checked),
         tapping=Tapping(make, partial(is_shared, graph, mode), ring_of),
     )  # fmt: skip
-
-
-def _budget(given: int | str | None, target: str) -> int | None:
-    budget = budget_bytes("compile", given)
-    if budget is not None and target == "cuda":
-        raise GraphError(
-            "compile requires target 'cpu' for a memory_budget, got 'cuda'; use "
-            f"sg.checkpoint around what is to be computed again{at(here())}"
-        )
-    return budget
 
 
 @without_collections()
@@ -133,7 +126,7 @@ def _made(
     if target == "reference":
         return ReferenceTarget(whole, mode, checked, demanding)
     if target == "cuda":
-        return _cuda(whole, mode, checked, verify, demanding)
+        return _cuda(whole, mode, checked, verify, demanding, budget)
     return _native(whole, mode, checked, verify, poison, demanding, budget)
 
 
@@ -151,28 +144,36 @@ def _native(
 ) -> CpuTarget:  # fmt: skip
     schedule, placed, sites = _scheduled(graph, mode, checked, verify, {})
     check = verify_plan if verify else _unverified
-    fit = None if budget is None else partial(_fitted, schedule, budget, verify)
+    fit = _fit(schedule, budget, verify, chunking)
     return CpuTarget(placed, check, poison, sites, demanding, fit)
 
 
-def _fitted(
-    schedule: Schedule, budget: int, verify: bool, sizes: Mapping[str, int]
-) -> Schedule:
-    """`schedule` with an arena of at most `budget` bytes for `sizes`."""
-    found = within(schedule, sizes, budget)
-    if verify:
-        verify_schedule(found)
-    return found
+def _fit(
+    schedule: Schedule, budget: int | None, verify: bool, cutting: Cutting
+) -> Callable[[Mapping[str, int]], Schedule] | None:
+    """From sizes to `schedule` with an arena of at most `budget` bytes for them."""
+    if budget is None:
+        return None
+
+    def fitted(sizes: Mapping[str, int]) -> Schedule:
+        found = within(schedule, sizes, budget, cutting)
+        if verify:
+            verify_schedule(found)
+        return found
+
+    return fitted
 
 
 def _cuda(
     graph: Graph, mode: Mode, checked: Sequence[int], verify: bool,
-    demanding: Callable[[Mapping[str, int]], None],
+    demanding: Callable[[Mapping[str, int]], None], budget: int | None,
 ) -> CudaTarget:  # fmt: skip
     device = current(open_device)
-    _, placed, sites = _scheduled(graph, mode, checked, verify, {taps: all_taps})
+    instead: Mapping[Pass, Pass] = {taps: all_taps}
+    schedule, placed, sites = _scheduled(graph, mode, checked, verify, instead)
     check = verify_plan if verify else _unverified
-    return CudaTarget(placed, check, device, sites, demanding)
+    fit = _fit(schedule, budget, verify, chunks_on_gpu)
+    return CudaTarget(placed, check, device, sites, demanding, fit)
 
 
 def _scheduled(

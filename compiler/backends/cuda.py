@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from staticgrad.compiler import memory
 from staticgrad.compiler.cuda.chunks import chunks_on_gpu
-from staticgrad.compiler.cuda.code import cuda_code
+from staticgrad.compiler.cuda.code import CudaCode, cuda_code
 from staticgrad.compiler.cuda.device import Device
 from staticgrad.compiler.cuda.frame import CudaFrame, Memory
 from staticgrad.compiler.cuda.launches import launches
@@ -30,6 +31,15 @@ Array = npt.NDArray[Any]
 MOST_SIZES = 8  # sets of sizes whose device memory and graph are kept
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The code for some sizes, its plan, and its constants on the device."""
+
+    code: CudaCode
+    plan: Plan
+    constants: Memory[int]
+
+
 class CudaTarget:
     """A Schedule that runs on a device for any sizes, one call at a time."""
 
@@ -42,7 +52,9 @@ class CudaTarget:
         device: Device,
         checked: Sequence[Site] = (),
         require: Callable[[Mapping[str, int]], None] = accept,
+        fit: Callable[[Mapping[str, int]], Schedule] | None = None,
     ) -> None:
+        """`fit` gives another Schedule of the same results for given sizes."""
         self.device = device
         self.code = cuda_code(schedule, checked)
         self.planned: deque[Plan] = deque(maxlen=MOST_SIZES)
@@ -51,16 +63,18 @@ class CudaTarget:
         self._frames: OrderedDict[tuple[tuple[str, int], ...], CudaFrame] = (
             OrderedDict()
         )
-        self._plans: dict[tuple[tuple[str, int], ...], Plan] = {}
+        self._plans: dict[tuple[tuple[str, int], ...], Planned] = {}
         self._running = fork_safe_lock()
-        self._constants = self._uploaded()
+        self._fit = fit
+        self._checked = checked
+        self._constants = self._uploaded(self.code)
         for source in self.code.sources:
             if source is not None:
                 device.load(source)
 
-    def _uploaded(self) -> Memory[int]:
-        """The constants, on the device as long as this target lives."""
-        values = self.code.constants
+    def _uploaded(self, code: CudaCode) -> Memory[int]:
+        """The constants, on the device as long as a frame reads them."""
+        values = code.constants
         memory = Memory(self.device, {n: value.nbytes for n, value in values.items()})
         for number, value in values.items():
             if value.size:
@@ -69,13 +83,20 @@ class CudaTarget:
 
     def plan(self, sizes: Mapping[str, int]) -> Plan:
         """Where everything lies for `sizes`."""
+        return self._planned(sizes).plan
+
+    def _planned(self, sizes: Mapping[str, int]) -> Planned:
         key = tuple(sizes.items())
         if key not in self._plans:
             self._require(sizes)
-            plan = memory.plan(self.code.root, sizes, chunks_on_gpu)
+            code, constants = self.code, self._constants
+            if self._fit is not None:
+                code = cuda_code(self._fit(sizes), self._checked)
+                constants = self._uploaded(code)
+            plan = memory.plan(code.root, sizes, chunks_on_gpu)
             self._verify(plan)
             self.planned.append(plan)
-            self._plans[key] = plan
+            self._plans[key] = Planned(code, plan, constants)
         return self._plans[key]
 
     def frame(self, sizes: Mapping[str, int]) -> CudaFrame:
@@ -93,8 +114,9 @@ class CudaTarget:
         self, sizes: Mapping[str, int], status: int | None = None
     ) -> CudaFrame:
         """A frame of its own, for other programs; see CudaFrame for `status`."""
-        sized = launches(self.code, self.plan(sizes), self.device)
-        return CudaFrame(sized, self.device, self._constants, status)
+        found = self._planned(sizes)
+        sized = launches(found.code, found.plan, self.device)
+        return CudaFrame(sized, self.device, found.constants, status)
 
     def call(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
         """Fresh outputs for `arrays`; updates are applied on the device."""

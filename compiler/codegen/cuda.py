@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from staticgrad.compiler.codegen.cuda_expression import NotInSubset, Typed, memory_name
 from staticgrad.compiler.codegen.cuda_lanes import BLOCK, WARP, Lanes
 from staticgrad.compiler.codegen.cuda_mapping import (
     CHUNKED,
@@ -33,6 +32,7 @@ from staticgrad.compiler.codegen.cuda_mapping import (
     outer_registers,
 )
 from staticgrad.compiler.codegen.cuda_statements import CODE, Statements
+from staticgrad.compiler.codegen.cuda_typed import NotInSubset, Typed, memory_name
 from staticgrad.compiler.codegen.writer import Writer, canonical
 from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.kernels import (

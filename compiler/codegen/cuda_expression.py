@@ -1,24 +1,29 @@
 """Templates of the kernel language as typed text of the CUDA subset.
 
-Numba promotes int32 + int32 to int64, has no C conversions and raises where we want a
-value, so every expression is typed here and the text says which type each result has.
-What is no single expression becomes lines ahead of it; functions that libdevice does
-not have are put in as text (cuda_functions.py).
+Every expression is typed (cuda_typed.py). What is no single expression becomes lines
+ahead of it; functions that libdevice does not have are put in as text
+(cuda_functions.py).
 """
 
 from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import numpy as np
 
 from staticgrad.compiler.codegen.cuda_functions import LIBDEVICE, written
+from staticgrad.compiler.codegen.cuda_operators import SIMPLE
+from staticgrad.compiler.codegen.cuda_typed import (
+    Lines,
+    NotInSubset,
+    Typed,
+    binary,
+    unsigned,
+)
 from staticgrad.compiler.codegen.language import stored_name, type_name
-from staticgrad.compiler.codegen.writer import Writer
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.types import (
     BOOL,
@@ -41,62 +46,6 @@ _SIGNS: dict[type, str] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==",
     ast.NotEq: "!=",
 }  # fmt: skip
-_UINT64 = np.dtype(np.uint64)
-
-
-@dataclass(frozen=True, slots=True)
-class Typed:
-    """Text and the type of its value; a number without a type is not `dtype` yet."""
-
-    text: str
-    dtype: DType | None
-    number: float | int | bool | None = None
-
-
-class NotInSubset(Exception):
-    """What the CUDA target has no text for."""
-
-
-def number(value: float | int | bool, dtype: DType) -> str:
-    """A literal of `dtype`.
-
-    >>> number(0.1, FLOAT32), number(-1, INT64), number(True, BOOL)
-    ('float32(0.1)', 'int64(-1)', 'True')
-    """
-    if dtype == BOOL:
-        return str(bool(value))
-    kind = type_name(dtype)
-    if dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            short = str(dtype.type(value))
-        exact = dtype.type(float(short)) == dtype.type(value)
-        return f"{kind}({short if exact or value != value else repr(float(value))})"
-    bits = 8 * dtype.itemsize
-    whole = int(value) & ((1 << bits) - 1)
-    if dtype.kind == "i" and whole >> (bits - 1):
-        whole -= 1 << bits
-    return f"{kind}({whole})"
-
-
-def signed(dtype: DType) -> DType:
-    """The signed integer type of the same width."""
-    return np.dtype(f"int{8 * dtype.itemsize}")
-
-
-def unsigned(dtype: DType) -> DType:
-    """The unsigned integer type of the same width."""
-    return np.dtype(f"uint{8 * dtype.itemsize}")
-
-
-def memory_name(dtype: DType) -> str:
-    """How elements lie in memory: bools as bytes, halves as their bits.
-
-    >>> memory_name(BOOL), memory_name(FLOAT32)
-    ('uint8', 'float32')
-    """
-    if is_half(dtype):
-        return "uint16"
-    return "uint8" if dtype == BOOL else type_name(dtype)
 
 
 @cache
@@ -105,12 +54,8 @@ def parsed(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
-class Expressions:
+class Expressions(Lines):
     """Translates expressions, writing what has to be ahead of them to `writer`."""
-
-    def __init__(self, writer: Writer) -> None:
-        self.writer = writer
-        self._temporaries = 0
 
     # From outside
 
@@ -125,40 +70,10 @@ class Expressions:
         names = dict(zip(places, args, strict=True))
         return self.converted(self.visit(parsed(text), names), computed(dtype))
 
-    def converted(self, x: Typed, target: DType) -> str:
-        """The text of x as `target`: floats to integers as x86 does it."""
-        if x.number is not None and x.dtype is None:
-            return number(x.number, target)
-        source = x.dtype
-        assert source is not None
-        if source == target:
-            return x.text
-        kind = type_name(target)
-        if target == BOOL:
-            return f"({x.text} != {number(0, source)})"
-        if source == BOOL:
-            return f"({number(1, target)} if {x.text} else {number(0, target)})"
-        if source.kind != "f" or target.kind == "f":
-            return f"{kind}({x.text})"
-        return self._whole(self.named(x), source, target)
-
-    def named(self, x: Typed) -> Typed:
-        """The same value as a name or a literal, so that it can be used twice."""
-        if x.text.isidentifier() or x.number is not None:
-            return x
-        return Typed(self.temporary(x.text), x.dtype)
-
-    def temporary(self, text: str) -> str:
-        """A new name with that value."""
-        name = f"t{self._temporaries}"
-        self._temporaries += 1
-        self.writer.line(f"{name} = {text}")
-        return name
-
     def combined(self, combine: str, x: Typed, y: Typed) -> str:
         """``combine(x, y)`` of two values of one type."""
         if combine in ("add", "multiply"):
-            return self._binary("+" if combine == "add" else "*", x, y).text
+            return binary("+" if combine == "add" else "*", x, y).text
         name = f"c_{combine}" if combine in ("and", "or") else combine
         return self.call(name, [x, y]).text
 
@@ -210,7 +125,7 @@ class Expressions:
                 return self._negative(self.visit(operand, names))
             case ast.BinOp(left, op, right):
                 x, y = self._unified(self.visit(left, names), self.visit(right, names))
-                return self._binary(_SIGNS[type(op)], x, y)
+                return binary(_SIGNS[type(op)], x, y)
             case ast.Compare(left, [op], [right]):
                 x, y = self._unified(self.visit(left, names), self.visit(right, names))
                 return Typed(f"({x.text} {_SIGNS[type(op)]} {y.text})", BOOL)
@@ -256,15 +171,6 @@ class Expressions:
             self.converted(y, dtype), dtype
         )
 
-    def _binary(self, sign: str, x: Typed, y: Typed) -> Typed:
-        dtype = x.dtype
-        assert dtype is not None
-        if dtype == BOOL:
-            joined = {"+": "|", "*": "&", "-": "^"}.get(sign, sign)
-            return Typed(f"({x.text} {joined} {y.text})", BOOL)
-        text = f"({x.text} {sign} {y.text})"
-        return Typed(text if dtype.kind == "f" else f"{type_name(dtype)}{text}", dtype)
-
     def _negative(self, x: Typed) -> Typed:
         if x.dtype is None and x.number is not None:
             return Typed(f"-{x.text}", None, -x.number)
@@ -281,16 +187,17 @@ class Expressions:
         if name == "select":
             return self._select(*values)
         if name == "divide":
-            return self._binary("/", *self._unified(*values))
+            return binary("/", *self._unified(*values))
         dtype = next((v.dtype for v in values if v.dtype is not None), FLOAT64)
         name = _BY_KIND.get((name, dtype.kind), _BY_KIND.get((name, dtype.name), name))
         if name in LIBDEVICE:
             return self._libdevice(LIBDEVICE[name], values, dtype)
-        if name in _SIMPLE:
+        if name in SIMPLE:
             typed = [Typed(self.converted(v, dtype), dtype) for v in values]
-            return _SIMPLE[name](self, [self.named(v) for v in typed], dtype)
+            return SIMPLE[name](self, [self.named(v) for v in typed], dtype)
         if name in written():
-            return self._inlined(written()[name], values, dtype)
+            (found,) = self._inlined(written()[name], values, dtype)
+            return found
         raise NotInSubset(f"the function {name} of {dtype}")
 
     def _libdevice(self, name: str, values: Sequence[Typed], dtype: DType) -> Typed:
@@ -302,15 +209,14 @@ class Expressions:
 
     def _inlined(
         self, function: ast.FunctionDef, values: Sequence[Typed], dtype: DType
-    ) -> Typed:
+    ) -> list[Typed]:
+        """What a function returns, its body written ahead."""
         parameters = [arg.arg for arg in function.args.args]
         names: dict[str, Typed] = {"T": Typed("", dtype)}
         changed = {
-            target.id
+            node.id
             for node in ast.walk(function)
-            if isinstance(node, ast.Assign)
-            for target in node.targets
-            if isinstance(target, ast.Name)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         }
         for parameter, value in zip(parameters, values, strict=True):
             held = value.dtype or dtype
@@ -323,13 +229,22 @@ class Expressions:
         self._block(body, names)
         assert isinstance(last, ast.Return)
         assert last.value is not None
-        return self.visit(last.value, names)
+        if not isinstance(last.value, ast.Tuple):
+            return [self.visit(last.value, names)]
+        return [self.named(self.visit(part, names)) for part in last.value.elts]
 
     def _block(self, body: Sequence[ast.stmt], names: dict[str, Typed]) -> None:
         for statement in body:
             match statement:
                 case ast.Assign([ast.Name(target)], value):
                     self._assign(target, self.visit(value, names), names)
+                case ast.Assign([ast.Tuple(targets)], ast.Call(ast.Name(name), args)):
+                    given = [self.visit(arg, names) for arg in args]
+                    dtype = given[0].dtype
+                    assert dtype is not None
+                    found = self._inlined(written()[name], given, dtype)
+                    for place, part in zip(targets, found, strict=True):
+                        self._assign(ast.unparse(place), part, names)
                 case ast.While(test, inside):
                     self.writer.line(f"while {self.visit(test, names).text}:")
                     with self.writer.indented():
@@ -346,216 +261,6 @@ class Expressions:
         dtype = value.dtype or FLOAT64
         names[target] = Typed(self.temporary(self.converted(value, dtype)), dtype)
 
-    def _whole(self, x: Typed, source: DType, target: DType) -> str:
-        """A float towards zero; the least integer where it does not fit."""
-        if target == _UINT64:
-            limit = number(2.0**63, source)
-            large = self.temporary(f"({x.text} >= {limit})")
-            moved = self.named(
-                Typed(f"(({x.text} - {limit}) if {large} else {x.text})", source)
-            )
-            low = self.temporary(self._truncated(moved, source, INT64))
-            top = "uint64(9223372036854775808)"
-            return f"(uint64(uint64({low}) ^ {top}) if {large} else uint64({low}))"
-        narrow = target.itemsize < 4 or target == np.dtype(np.int32)
-        wide = np.dtype(np.int32) if narrow else INT64
-        text = self._truncated(x, source, wide)
-        return text if wide == target else f"{type_name(target)}({text})"
-
-    def _truncated(self, x: Typed, source: DType, target: DType) -> str:
-        limit = 2.0 ** (8 * target.itemsize - 1)
-        low, high = number(-limit, source), number(limit, source)
-        fits = f"({x.text} >= {low}) & ({x.text} < {high})"
-        inside = self.temporary(f"({x.text} if {fits} else {number(0, source)})")
-        least = number(-int(limit), target)
-        return f"({type_name(target)}({inside}) if {fits} else {least})"
-
-
-Simple = Callable[[Expressions, list[Typed], DType], Typed]
-
-
-def _extreme(sign: str) -> Simple:
-    """The larger or smaller; NaN is passed on."""
-
-    def text(_: Expressions, values: list[Typed], dtype: DType) -> Typed:
-        x, y = (v.text for v in values)
-        if dtype == BOOL:
-            return Typed(f"({x} {'|' if sign == '>' else '&'} {y})", BOOL)
-        nan = f" | ({x} != {x})" if dtype.kind == "f" else ""
-        return Typed(f"({x} if ({x} {sign} {y}){nan} else {y})", dtype)
-
-    return text
-
-
-def _shift(sign: str) -> Simple:
-    """Counts outside of [0, width) shift everything out."""
-
-    def text(e: Expressions, values: list[Typed], dtype: DType) -> Typed:
-        x, y = (v.text for v in values)
-        width, kind = 8 * dtype.itemsize, type_name(dtype)
-        inside = e.temporary(
-            f"({y} >= {number(0, dtype)}) & ({y} < {number(width, dtype)})"
-        )
-        count = e.temporary(f"({y} if {inside} else {number(0, dtype)})")
-        outside = number(0, dtype)
-        if sign == ">>" and dtype.kind == "i":
-            outside = f"{kind}({x} >> {number(width - 1, dtype)})"
-        shifted = f"{kind}({x} {sign} {count})"
-        return Typed(f"({shifted} if {inside} else {outside})", dtype)
-
-    return text
-
-
-def _negated(_: Expressions, values: list[Typed], dtype: DType) -> Typed:
-    (x,) = values
-    if dtype == BOOL:
-        return x
-    if dtype.kind == "f":
-        return Typed(f"(-{x.text})", dtype)
-    return Typed(f"{type_name(dtype)}({number(0, dtype)} - {x.text})", dtype)
-
-
-def _absolute(e: Expressions, values: list[Typed], dtype: DType) -> Typed:
-    (x,) = values
-    if dtype.kind == "f":
-        return e.call("fabs", values)
-    if dtype.kind != "i":
-        return x
-    below = f"{type_name(dtype)}({number(0, dtype)} - {x.text})"
-    return Typed(f"({below} if {x.text} < {number(0, dtype)} else {x.text})", dtype)
-
-
-def _sign(e: Expressions, values: list[Typed], dtype: DType) -> Typed:
-    (x,) = values
-    if dtype.kind == "f":
-        return e._inlined(written()["sign_float"], values, dtype)
-    if dtype == BOOL:
-        return x
-    zero, one = number(0, dtype), number(1, dtype)
-    rest = f"({one} if {x.text} > {zero} else {zero})"
-    if dtype.kind == "i":
-        rest = f"({number(-1, dtype)} if {x.text} < {zero} else {rest})"
-    return Typed(rest, dtype)
-
-
-def _invert(_: Expressions, values: list[Typed], dtype: DType) -> Typed:
-    (x,) = values
-    if dtype == BOOL:
-        return Typed(f"({x.text} ^ True)", BOOL)
-    return Typed(f"{type_name(dtype)}({x.text} ^ {number(-1, dtype)})", dtype)
-
-
-def _bitwise(sign: str) -> Simple:
-    return lambda e, values, dtype: e._binary(sign, *values)
-
-
-def _float_bits(_: Expressions, values: list[Typed], dtype: DType) -> Typed:
-    bits = "float_as_int" if dtype == FLOAT32 else "double_as_longlong"
-    return Typed(f"libdevice.{bits}({values[0].text})", signed(dtype))
-
-
-def _float_of(_: Expressions, values: list[Typed], dtype: DType) -> Typed:
-    return Typed(f"libdevice.int_as_float({values[0].text})", FLOAT32)
-
-
-def _double_of(_: Expressions, values: list[Typed], dtype: DType) -> Typed:
-    return Typed(f"libdevice.longlong_as_double({values[0].text})", FLOAT64)
-
-
-def _count(e: Expressions, values: list[Typed], dtype: DType) -> Typed:
-    """The bits that are one in the size of a number."""
-    size = _absolute(e, values, dtype)
-    wide = f"int64(uint64({type_name(unsigned(dtype))}({size.text})))"
-    return Typed(f"libdevice.popcll({wide})", np.dtype(np.int32))
-
-
-def _signbit(e: Expressions, values: list[Typed], dtype: DType) -> Typed:
-    bits = _float_bits(e, values, dtype).text
-    return Typed(f"({bits} < {number(0, signed(dtype))})", BOOL)
-
-
-def _isnan(_: Expressions, values: list[Typed], dtype: DType) -> Typed:
-    x = values[0].text
-    return Typed(f"({x} != {x})", BOOL)
-
-
-def _compared(sign: str) -> Simple:
-    def text(e: Expressions, values: list[Typed], dtype: DType) -> Typed:
-        size = e.call("fabs", values).text
-        return Typed(f"({size} {sign} {number(math.inf, dtype)})", BOOL)
-
-    return text
-
-
-def _not(_: Expressions, values: list[Typed], dtype: DType) -> Typed:
-    return Typed(f"({values[0].text} ^ True)", BOOL)
-
-
-def _not_at_least(_: Expressions, values: list[Typed], dtype: DType) -> Typed:
-    x, y = (v.text for v in values)
-    return Typed(f"(({x} >= {y}) ^ True)", BOOL)
-
-
-def _overflows(_: Expressions, values: list[Typed], dtype: DType) -> Typed:
-    """The least integer divided by -1 has no result."""
-    if dtype.kind != "i":
-        return Typed("False", BOOL, False)
-    least = number(-(1 << (8 * dtype.itemsize - 1)), dtype)
-    x, y = (v.text for v in values)
-    return Typed(f"(({x} == {least}) & ({y} == {number(-1, dtype)}))", BOOL)
-
-
-def _opposite(_: Expressions, values: list[Typed], dtype: DType) -> Typed:
-    if dtype.kind != "i":
-        return Typed("False", BOOL, False)
-    x, y = (v.text for v in values)
-    return Typed(f"(({x} ^ {y}) < {number(0, dtype)})", BOOL)
-
-
-def _quotient(_: Expressions, values: list[Typed], dtype: DType) -> Typed:
-    """Truncated towards zero, from the sizes: Python's division rounds down."""
-    x, y = (v.text for v in values)
-    kind = type_name(dtype)
-    if dtype.kind != "i":
-        return Typed(f"{kind}({x} // {y})", dtype)
-    zero = number(0, dtype)
-    own = type_name(unsigned(dtype))
-    a = f"{own}({kind}({zero} - {x}) if {x} < {zero} else {x})"
-    b = f"{own}({kind}({zero} - {y}) if {y} < {zero} else {y})"
-    size = f"{kind}({own}({a} // {b}))"
-    turned = f"{kind}({zero} - {size})"
-    return Typed(f"({turned} if ({x} ^ {y}) < {zero} else {size})", dtype)
-
-
-_SIMPLE: dict[str, Simple] = {
-    "maximum": _extreme(">"),
-    "minimum": _extreme("<"),
-    "negative": _negated,
-    "absolute": _absolute,
-    "sign": _sign,
-    "invert": _invert,
-    "bitwise_and": _bitwise("&"),
-    "bitwise_or": _bitwise("|"),
-    "bitwise_xor": _bitwise("^"),
-    "left_shift": _shift("<<"),
-    "right_shift": _shift(">>"),
-    "float_bits": _float_bits,
-    "float_of": _float_of,
-    "double_of": _double_of,
-    "bitwise_count": _count,
-    "signbit": _signbit,
-    "isnan": _isnan,
-    "isinf": _compared("=="),
-    "isfinite": _compared("<"),
-    "c_and": _bitwise("&"),
-    "c_or": _bitwise("|"),
-    "c_xor": _bitwise("^"),
-    "c_not": _not,
-    "not_at_least": _not_at_least,
-    "overflows": _overflows,
-    "opposite": _opposite,
-    "quotient_of": _quotient,
-}
 
 _BY_KIND: dict[tuple[str, str], str] = {
     ("sin", "float32"): "sin32",
@@ -566,6 +271,7 @@ _BY_KIND: dict[tuple[str, str], str] = {
     ("frexp_exponent", "float64"): "frexp_exponent64",
     ("frexp_fraction", "float32"): "frexp_fraction32",
     ("frexp_fraction", "float64"): "frexp_fraction64",
+    ("sign", "f"): "sign_float",
     ("floor_divide", "f"): "floor_divide_float",
     ("floor_divide", "i"): "floor_divide_int",
     ("floor_divide", "u"): "floor_divide_int",

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from staticgrad.compiler.codegen.cuda_expression import Typed, number
 from staticgrad.compiler.codegen.cuda_statements import Statements
+from staticgrad.compiler.codegen.cuda_typed import Typed, number
 from staticgrad.ir.types import BOOL, FLOAT32, FLOAT64, INT32, INT64, DType
 
 Group = Literal["warp", "block", "warps"]

@@ -9,12 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.compiler.codegen.cuda_expression import (
-    Expressions,
-    NotInSubset,
-    Typed,
-    number,
-)
+from staticgrad.compiler.codegen.cuda_expression import Expressions
+from staticgrad.compiler.codegen.cuda_typed import NotInSubset, Typed, number
 from staticgrad.compiler.codegen.language import type_name
 from staticgrad.compiler.codegen.scalar import identity
 from staticgrad.compiler.codegen.writer import Writer

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from staticgrad.compiler.codegen.cuda import CudaSource
-from staticgrad.compiler.codegen.cuda_expression import Expressions, memory_name
+from staticgrad.compiler.codegen.cuda_expression import Expressions
 from staticgrad.compiler.codegen.cuda_statements import CODE
+from staticgrad.compiler.codegen.cuda_typed import memory_name
 from staticgrad.compiler.codegen.writer import Writer
 from staticgrad.compiler.vm import STATUS_WORDS
 from staticgrad.ir.types import DType

@@ -16,8 +16,9 @@ from typing import TypeAlias
 import numpy as np
 
 from staticgrad.compiler.codegen.cuda import CudaSource
-from staticgrad.compiler.codegen.cuda_expression import Expressions, memory_name
+from staticgrad.compiler.codegen.cuda_expression import Expressions
 from staticgrad.compiler.codegen.cuda_statements import CODE, POSITION, VALUE
+from staticgrad.compiler.codegen.cuda_typed import memory_name
 from staticgrad.compiler.codegen.writer import Writer
 from staticgrad.compiler.cuda.code import CudaCode
 from staticgrad.compiler.cuda.device import Device, Product
