@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from staticgrad.compiler.collapse import (
     collapse,
@@ -11,8 +12,10 @@ from staticgrad.compiler.collapse import (
 )
 from staticgrad.compiler.kernels import (
     Access,
+    CheckIndex,
     Compute,
     GemmKernel,
+    Index,
     Kernel,
     Load,
     LoopKernel,
@@ -103,15 +106,19 @@ def placed(
 
 
 def scattered(
-    node: Node, buffer_of: BufferOf, written: Collection[Tensor] = ()
+    node: Node,
+    buffer_of: BufferOf,
+    written: Collection[Tensor] = (),
+    check: Node | None = None,
 ) -> list[Kernel]:
     """The updates combined into the base, a copy of it unless it lies there.
 
-    A base that is `written` by its own kernel already lies in the result.
+    A base that is `written` by its own kernel already lies in the result. The index is
+    the result of `check`, if that is to be done on the way.
     """
     base = node.inputs[0]
     result = buffer_of(node.outputs[0])
-    write = _combined(node, buffer_of)
+    write = _combined(node, buffer_of, check)
     if base in written:
         return [write]
     value = uniform(base)
@@ -132,14 +139,17 @@ def uniform(tensor: Tensor) -> float | int | bool | None:
     return value
 
 
-def _combined(node: Node, buffer_of: BufferOf) -> LoopKernel:
+def _combined(node: Node, buffer_of: BufferOf, check: Node | None) -> LoopKernel:
     """The updates, in the order of the index, combined into the result."""
     _, index, updates = node.inputs
     result, combine = node.outputs[0], node.attrs["combine"]
-    reading, target = _index_strides(node), _target(node)
+    place, tests = (0, ()) if check is None else _checked(check)
+    index = index if check is None else check.inputs[0]
+    reading, target = _index_strides(node, index), _target(node, place)
     new, dtype = layout_of(updates), result.dtype
     body: list[Statement] = [
         Load(0, Access(0, reading, layout_of(index).offset), index.dtype),
+        *tests,
         Load(1, Access(1, new.strides, new.offset), dtype),
     ]
     value = 1
@@ -154,12 +164,22 @@ def _combined(node: Node, buffer_of: BufferOf) -> LoopKernel:
         Operand(buffer_of(result), "update", dtype),
     )
     apart = node.attrs["axis"] != 0  # rows ahead of the indexed axis do not meet
-    return _kernel(node, updates.shape, operands, tuple(body), 4, parallel=apart)
+    found = _kernel(node, updates.shape, operands, tuple(body), 4, parallel=apart)
+    if check is None:
+        return found
+    return replace(found, sites=(*found.sites, site_of(check)), fails=True)
 
 
-def _index_strides(node: Node) -> tuple[Dim, ...]:
+def _checked(check: Node) -> tuple[int, tuple[Statement, ...]]:
+    """The value that is the index in value 0, checked, and how it is made."""
+    attrs, strides = check.attrs, Layout.contiguous(check.types[0].shape).strides
+    where = Index(4, strides)
+    return 5, (where, CheckIndex(5, 0, attrs["extent"], 4, 1, attrs["wrap"]))
+
+
+def _index_strides(node: Node, index: Tensor) -> tuple[Dim, ...]:
     """How the index is read along the axes of the updates."""
-    _, index, updates = node.inputs
+    updates = node.inputs[2]
     start = 0 if node.attrs["pointwise"] else node.attrs["axis"]
     strides: list[Dim] = [0] * updates.ndim
     pairs = zip(index.shape, layout_of(index).strides, strict=True)
@@ -168,13 +188,13 @@ def _index_strides(node: Node) -> tuple[Dim, ...]:
     return tuple(strides)
 
 
-def _target(node: Node) -> Access:
-    """Where an update goes in the result."""
+def _target(node: Node, place: int) -> Access:
+    """Where an update goes in the result; `place` is the value of its index."""
     axis, index = node.attrs["axis"], node.inputs[1]
     strides = list(Layout.contiguous(node.outputs[0].shape).strides)
     along = strides[axis]
     strides[axis : axis + 1] = gathered_strides(node, index, along)
-    return Access(2, tuple(strides), 0, (0, along))
+    return Access(2, tuple(strides), 0, (place, along))
 
 
 def _fill(node: Node, value: float | int | bool, buffer: int) -> LoopKernel:

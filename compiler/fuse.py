@@ -13,6 +13,9 @@ values without inner axes exist once per row. Softmax, layer norm, cross entropy
 their gradients become one group this way, from their structure alone. Any other
 reduction ("gathered") only leaves the group: its consumers belong to later groups.
 
+An index that nothing but one scatter of as many elements reads is checked in the loop
+of the scatter: it is not written and read once more.
+
 What widens 16-bit memory for a call (the operand of a product) stays alone: merged with
 what makes that memory, its 32-bit copy would live from the forward product to the
 backward one.
@@ -25,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from staticgrad.compiler.checking import checked_by_scatters
 from staticgrad.compiler.layouts import (
     AxisMap,
     alignment,
@@ -134,8 +138,10 @@ class _Fusion:
 
     def run(self, graph: Graph) -> list[Group]:
         alone = operand_casts(graph)
+        checked = checked_by_scatters(graph, self.timing.late)
+        within = set(checked.values())
         for node in ordered(graph, self.timing):
-            if is_transparent(node):
+            if node in within or is_transparent(node):
                 continue
             if node in alone:
                 self._open_loop(node, "widening")
@@ -143,6 +149,8 @@ class _Fusion:
                 self._place(node)
             elif not isinstance(node.op.code, Leaf):
                 group = self._open("single")
+                if node in checked:
+                    self._enter(group, checked[node])
                 self._enter(group, node)
         for group in self.groups:
             group.early = bool(group.bit & self.before_commit)

@@ -250,7 +250,7 @@ class _Lowering:
                 base_of(tensor)
                 for node in group.nodes
                 for tensor in node.inputs
-                if not (group.kind == "loop" and base_of(tensor) in group.made)
+                if base_of(tensor) not in group.made
             )
             needed.update(t for node in group.gathered for t in node.outputs)
         return needed
@@ -306,7 +306,7 @@ class _Lowering:
         self.steps.append(_Step(kernel, node in self.timing.early, False))
 
     def _lower_call(self, group: Group) -> None:
-        (node,) = group.nodes
+        *before, node = group.nodes
         if isinstance(node.op.code, Control):
             self._lower_control(node)
             return
@@ -317,7 +317,9 @@ class _Lowering:
                 convolved, new_buffer=self._add_arena, slots_of=self._slots
             ),
             Place: partial(placed, written=self.inside),
-            Scatter: partial(scattered, written=self.inside),
+            Scatter: partial(
+                scattered, written=self.inside, check=before[0] if before else None
+            ),
             Select: selected,
             Scan: scanned,
             Call: called,
@@ -326,9 +328,8 @@ class _Lowering:
         make = makers.get(type(node.op.code))
         if make is None:
             raise CompilerBug(f"no kernel for {node}")
-        early = node in self.timing.early
         late = node in self.timing.late
-        self.steps.extend(_Step(k, early, late) for k in make(node, self.buffer))
+        self.steps.extend(_Step(k, group.early, late) for k in make(node, self.buffer))
 
     def _lower_control(self, node: Node) -> None:
         kernel = controlled(

@@ -361,3 +361,55 @@ def test_gradients_of_one_table_are_added_in_place():
     np.add.at(want, b, 3 * v[b] ** 2)
     np.testing.assert_allclose(f(v, a, b), want, rtol=1e-5)
     assert len(topological([sg.grad(y, table)])) < 60
+
+
+# ---- where an index is checked -------------------------------------------------------
+
+
+def scatters(*, wide: bool = False, twice: bool = False, late: bool = False):
+    """An executable that adds into `table`, as a leaf or an input, at `i`."""
+    shape = (5, 2) if wide else (5,)
+    u, i = sg.input("u", (3, *shape[1:])), sg.input("i", (3,), "int64")
+    table = sg.state(np.ones(shape, "f4")) if late else sg.input("table", shape)
+    y = table.at[i].add(u)
+    outputs = [y, table[i]] if twice else [y]
+    given = [u, i] if late else [table, u, i]
+    updates = [(table, y)] if late else []
+    return sg.compile([] if late else outputs, inputs=given, updates=updates), table
+
+
+def scattering_kernels(f):
+    """For each kernel that combines into its result: whether it checks the index."""
+    found = f.memory.plan.schedule.kernels
+    return [k.fails for k in found if any(o.mode == "update" for o in k.operands)]
+
+
+def test_an_index_is_checked_by_the_loop_that_scatters():
+    f, _ = scatters()
+    table, u = np.ones(5, "f4"), np.array([1, 2, 4], "f4")
+    (y,) = f(table, u, np.array([-1, 0, -1]))
+    np.testing.assert_array_equal(y, [3, 1, 1, 1, 6])
+    assert scattering_kernels(f) == [True]
+    assert len(f.memory.plan.schedule.kernels) == 2  # and the copy of the table
+    with pytest.raises(IndexOutOfRange, match="got -6 at position 1; .*test_at.py"):
+        f(table, u, np.array([0, -6, 9]))
+    (y,) = f(table, u, np.array([4, 4, 4]))
+    np.testing.assert_array_equal(y, [1, 1, 1, 1, 8])
+
+
+@pytest.mark.parametrize("how", ["wide", "twice"])
+def test_an_index_that_is_read_more_often_is_checked_once(how):
+    f, table = scatters(**{how: True})
+    v = np.ones(table.shape, "f4")
+    f(v, np.ones((3, *table.shape[1:]), "f4"), np.array([0, 1, 1]))
+    assert scattering_kernels(f) == [False]
+
+
+def test_a_leaf_is_written_only_after_the_check():
+    f, table = scatters(late=True)
+    with pytest.raises(IndexOutOfRange):
+        f(np.ones(3, "f4"), np.array([0, 1, 5]))
+    np.testing.assert_array_equal(table.value, np.ones(5))
+    assert scattering_kernels(f) == [False]
+    f(np.ones(3, "f4"), np.array([0, 1, -1]))
+    np.testing.assert_array_equal(table.value, [2, 2, 1, 1, 2])
