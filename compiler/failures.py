@@ -168,8 +168,11 @@ def _raised(code: Code, status: npt.NDArray[np.int64], key: int) -> BaseExceptio
     if found is not None:
         return noted(found, site.op, site.source)
     record = int(status[vm.STATUS_VALUE])
-    if int(status[vm.STATUS_CODE]) == RAISED_IN_PYTHON or not record:
+    if int(status[vm.STATUS_CODE]) == RAISED_IN_PYTHON:
         return CompilerBug(f"{site.op} reported an exception that is not there")
+    if not record:  # a GPU keeps none
+        said = ("of a kind that target='cpu' tells",)
+        return user_error(site.op, RuntimeError, said, position, site.source)
     kind, arguments, place = numba_internals.raised(record)
     return user_error(site.op, kind, arguments, position, site.source, place)
 

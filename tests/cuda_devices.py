@@ -70,7 +70,8 @@ class EmulatedDevice:
         def work():
             self.launched += 1
             seed = int(self.rng.integers(1 << 30))
-            launch(kernel.canonical, grid, block, given, seed)
+            text, functions = kernel.canonical, kernel.functions
+            launch(text, grid, block, given, seed, functions)
 
         self._do(work)
 

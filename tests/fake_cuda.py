@@ -65,7 +65,8 @@ class FakeGpu:
         try:
             source = self.sources[number]
             arguments = list(self._arguments(source.kinds, words))
-            launch(source.canonical, (x, y), block, arguments, self.seed)
+            text, functions = source.canonical, source.functions
+            launch(text, (x, y), block, arguments, self.seed, functions)
         except Exception as error:  # noqa: BLE001  # C cannot raise it
             self.errors.append(error)
 

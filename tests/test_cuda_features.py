@@ -1,8 +1,10 @@
-"""What the cpu has and the cuda target has, too: budgets, gamma draws."""
+"""What the cpu has and the cuda target has, too: budgets, draws, own functions."""
 
+import numba
 import numpy as np
 import pytest
 from cuda_devices import EmulatedDevice
+from custom_functions import filled
 from fake_cuda import FakeGpu
 
 import staticgrad as sg
@@ -61,3 +63,77 @@ def test_gamma_draws_are_those_of_the_cpu(device):
     value = np.concatenate([np.geomspace(0.01, 1e5, 90), [1.0, 1e4]])
     for got, want in zip(f(value), cpu(value), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-9)
+
+
+@numba.njit
+def doubled(x):
+    return x * np.float32(2)
+
+
+@numba.njit
+def softened(x, w):
+    if x > 50:
+        raise ValueError("too large")
+    total = w
+    for k in range(3):
+        total += doubled(x) ** k
+    return total
+
+
+@numba.njit
+def softened_backward(g, y, x, w):
+    return g * (2 + 8 * x), g
+
+
+soft = sg.custom_op("soft", kind="scalar", forward=softened, backward=softened_backward)
+
+
+def own_function():
+    """Loss and gradients through a function of numbers, and their inputs."""
+    x, w = sg.input("x", ("n", 3)), sg.input("w", (3,))
+    loss = sg.sum(sg.tanh(soft(x, w)) * 2)
+    return [loss, *sg.grad(loss, [x, w])], [x, w]
+
+
+@DEVICES
+def test_functions_of_numbers_run_in_kernels(device):
+    outputs, inputs = own_function()
+    with using(device_of(device)):
+        f = sg.compile(outputs, inputs=inputs, target="cuda")
+    reference = sg.compile(outputs, inputs=inputs, target="reference")
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=shape).astype("float32") for shape in ((9, 3), (3,))]
+    for _ in range(3):
+        for got, want in zip(f(*values), reference(*values), strict=True):
+            np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+    values[0][4, 1] = 51
+    with pytest.raises(RuntimeError, match="soft requires.*position 13.* at test_"):
+        f(*values)
+    values[0][4, 1] = 0
+    assert np.isfinite(f(*values)[0])
+
+
+def test_what_a_function_raises_leaves_parameters_alone():
+    w = sg.parameter(np.ones(4, "float32"), name="w")
+    x = sg.input("x", (4,))
+    loss = sg.sum(soft(x, w))
+    updates = sg.optim.SGD(0.1).updates([sg.grad(loss, w)], [w])
+    with using(EmulatedDevice()):
+        f = sg.compile(loss, inputs=[x], updates=updates, mode="train", target="cuda")
+    with pytest.raises(RuntimeError, match="soft requires"):
+        f(np.array([0, 99, 0, 0], "float32"))
+    assert (w.value == 1).all()
+    f(np.zeros(4, "float32"))
+    np.testing.assert_allclose(w.value, 0.9)
+
+
+@pytest.mark.parametrize("kind", ["array", "callback"])
+def test_functions_of_arrays_are_not_on_cuda(kind):
+    x = sg.input("x", (4,))
+    if kind == "array":
+        y = filled(x)
+    else:
+        y = sg.pure_callback(np.sort, x.shape, x.dtype, x)
+    text = "requires what .*not on cuda; use target='cpu'.* at test_cuda_features"
+    with using(EmulatedDevice()), pytest.raises(sg.GraphError, match=text):
+        sg.compile(y, inputs=[x], target="cuda")

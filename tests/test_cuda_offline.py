@@ -6,10 +6,12 @@ These tests need the packages of staticgrad[cuda]: run them with ``pytest -m cud
 import subprocess
 import sys
 
+import numba
 import numpy as np
 import pytest
-from cuda_offline import Assembled, Offline
+from cuda_offline import CAPABILITIES, Assembled, Offline
 from fake_cuda import FakeGpu
+from test_cuda_features import own_function
 from test_cuda_ops import samples_of
 from test_cuda_training import MODELS, data_of
 
@@ -66,6 +68,31 @@ def test_kernels_of_the_training_loop():
     device.load(finite_source(["float32", "float64"]))
     device.load(finite_source(["float16", "bfloat16"]))
     assert len(device.seen) == 10
+
+
+@quietly
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_functions_of_the_user_s_are_compiled_into_kernels(capability):
+    outputs, inputs = own_function()
+    device = Offline([capability])
+    with using(device):
+        sg.compile(outputs, inputs=inputs, target="cuda")
+    assert any("soft_" in text for text, _ in device.seen)
+
+
+@quietly
+def test_what_numba_does_not_compile_for_a_gpu_is_named_with_the_line():
+    @numba.njit
+    def telling(x):
+        if x < 0:
+            raise ValueError(x)
+        return x
+
+    x = sg.input("x", (3,))
+    y = sg.custom_op("telling", kind="scalar", forward=telling)(x)
+    text = r"telling requires .*the function telling.*not on cuda; .* at test_cuda_off"
+    with using(Offline()), pytest.raises(sg.GraphError, match=text):
+        sg.compile(y, inputs=[x], target="cuda")
 
 
 @quietly

@@ -15,12 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.compiler import memory
+from staticgrad.compiler.codegen.cuda import CudaSource, refused
+from staticgrad.compiler.codegen.cuda_typed import NotInSubset
 from staticgrad.compiler.cuda.chunks import chunks_on_gpu
 from staticgrad.compiler.cuda.code import CudaCode, cuda_code
 from staticgrad.compiler.cuda.device import Device
 from staticgrad.compiler.cuda.frame import CudaFrame, Memory
 from staticgrad.compiler.cuda.launches import launches
-from staticgrad.compiler.kernels import Site
+from staticgrad.compiler.kernels import GemmKernel, LoopKernel, Site
 from staticgrad.compiler.locks import fork_safe_lock
 from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.requirements import accept
@@ -68,9 +70,15 @@ class CudaTarget:
         self._fit = fit
         self._checked = checked
         self._constants = self._uploaded(self.code)
-        for source in self.code.sources:
+        for loop, source in zip(self.code.loops, self.code.sources, strict=True):
             if source is not None:
-                device.load(source)
+                self._load(loop, source)
+
+    def _load(self, loop: LoopKernel | GemmKernel, source: CudaSource) -> None:
+        try:
+            self.device.load(source)
+        except NotInSubset as error:
+            raise refused(loop, error) from error
 
     def _uploaded(self, code: CudaCode) -> Memory[int]:
         """The constants, on the device as long as a frame reads them."""

@@ -38,6 +38,7 @@ from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.kernels import (
     Access,
     Accumulate,
+    GemmKernel,
     Load,
     Loop,
     LoopKernel,
@@ -45,11 +46,12 @@ from staticgrad.compiler.kernels import (
     When,
 )
 from staticgrad.errors import GraphError
+from staticgrad.ir.foreign import Foreign
 from staticgrad.ir.size import Dim
 from staticgrad.ir.source import at
 from staticgrad.ir.types import computed
 
-__all__ = ["CudaSource", "cuda_source"]
+__all__ = ["CudaSource", "cuda_source", "refused"]
 
 NAME = "kernel"
 
@@ -60,7 +62,7 @@ class CudaSource:
 
     `kinds` has a word per parameter: "*float32" (pointer), "int64", "uint32" or
     "status". `sizes` are the dims that the int64 sizes are. `doubles` says that it
-    computes in float64.
+    may compute in float64. `functions` are those of the user's that it calls.
     """
 
     text: str
@@ -69,6 +71,7 @@ class CudaSource:
     mapping: Mapping | None
     guarded: bool
     doubles: bool
+    functions: tuple[Foreign, ...] = ()
 
     @property
     def chunked(self) -> bool:
@@ -92,12 +95,17 @@ def cuda_source(
     try:
         return _Kernel(kernel, guarded, lanes).source()
     except NotInSubset as error:
-        site = kernel.sites[0] if kernel.sites else None
-        where = at(site.source) if site else ""
-        raise GraphError(
-            f"{site.op if site else kernel.name} requires what the CUDA target has, "
-            f"got {error}, which is not on cuda; use target='cpu'{where}"
-        ) from None
+        raise refused(kernel, error) from None
+
+
+def refused(kernel: LoopKernel | GemmKernel, error: NotInSubset) -> GraphError:
+    """What is said of a kernel that the target cannot run."""
+    site = kernel.sites[0] if kernel.sites else None
+    where = at(site.source) if site else ""
+    return GraphError(
+        f"{site.op if site else kernel.name} requires what the CUDA target has, "
+        f"got {error}, which is not on cuda; use target='cpu'{where}"
+    )
 
 
 class _Kernel:
@@ -132,9 +140,11 @@ class _Kernel:
             names.append("status")
             kinds.append("status")
         text = self._head(names).text()
+        functions = tuple(self.statements.functions)
+        doubles = "*float64" in kinds or "float64" in canonical(text)
         return CudaSource(
             text, tuple(kinds), tuple(self.statements.sizes), self.mapping,
-            self.guarded, "*float64" in kinds or "float64" in canonical(text),
+            self.guarded, doubles or bool(functions), functions,
         )  # fmt: skip
 
     def _head(self, names: Sequence[str]) -> Writer:

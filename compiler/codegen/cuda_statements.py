@@ -13,6 +13,7 @@ from staticgrad.compiler.codegen.cuda_expression import Expressions
 from staticgrad.compiler.codegen.cuda_typed import NotInSubset, Typed, number
 from staticgrad.compiler.codegen.language import type_name
 from staticgrad.compiler.codegen.scalar import identity
+from staticgrad.compiler.codegen.status import INDEX_OUT_OF_RANGE, RAISED
 from staticgrad.compiler.codegen.writer import Writer
 from staticgrad.compiler.kernels import (
     Access,
@@ -32,12 +33,10 @@ from staticgrad.compiler.kernels import (
 from staticgrad.ir.foreign import Foreign
 from staticgrad.ir.size import Dim
 from staticgrad.ir.source import at
-from staticgrad.ir.types import INT64, DType, computed, is_half
+from staticgrad.ir.types import BOOL, INT64, DType, computed, is_half
 
 CODE, SITE, POSITION, VALUE, EXTENT = range(1, 6)
 """Words of the status, as on the cpu; word 0 is the lock."""
-
-INDEX_OUT_OF_RANGE = 1
 
 
 class Statements:
@@ -49,6 +48,7 @@ class Statements:
         self.expressions = Expressions(writer)
         self.sizes: dict[Dim, str] = {}
         self.values: dict[int, Typed] = {}
+        self.functions: dict[Foreign, None] = {}
         self.worker = "uint32(0)"
         self._count = 0
         self._registers = 0
@@ -172,7 +172,7 @@ class Statements:
             case Accumulate(register, combine, value, _):
                 self.combine(combine, self.values[register], self.values[value])
             case Invoke():
-                raise NotInSubset("a function of the user's")
+                raise NotInSubset("a function of arrays")
             case Tiles():
                 raise NotInSubset(f"the scheme {type(statement.scheme).__name__}")
             case _:
@@ -185,12 +185,29 @@ class Statements:
         return self.kernel.operands[access.operand].dtype
 
     def _compute(self, compute: Compute) -> None:
-        if any(isinstance(value, Foreign) for _, value in compute.attrs):
-            raise NotInSubset("a function of the user's")
+        for _, value in compute.attrs:
+            if isinstance(value, Foreign):
+                self._call(value, compute)
+                return
         attrs = {name: self._attr(value) for name, value in compute.attrs}
         args = [self.values[number] for number in compute.args]
         text = self.expressions.template(compute.template, args, attrs, compute.dtype)
         dtype = computed(compute.dtype)
+        self.define(compute.result, text, dtype, self._origin(compute.site))
+
+    def _call(self, function: Foreign, compute: Compute) -> None:
+        """A function of the user's, which gives its result and whether it raised."""
+        self.functions[function] = None
+        *args, position = (self.values[number] for number in compute.args)
+        given = ", ".join(value.text for value in args)
+        found = self.expressions.temporary(f"{function.symbol}({given})")
+        self.line(f"if {found}[1]:")
+        with self.writer.indented():
+            site = f"int64(site + int64({compute.site}))"
+            self._report(RAISED, site, position.text, "int64(0)", "int64(0)")
+        dtype = computed(compute.dtype)
+        result = f"{found}[0]"
+        text = f"({result} != 0)" if dtype == BOOL else f"{type_name(dtype)}({result})"
         self.define(compute.result, text, dtype, self._origin(compute.site))
 
     def _attr(self, value: object) -> str:
@@ -232,10 +249,13 @@ class Statements:
         self.line(f"if {fits} ^ True:", self._origin(check.site))
         with self.writer.indented():
             where = self.values[check.position].text
-            self._report(f"int64(site + int64({check.site}))", where, given, extent)
+            site = f"int64(site + int64({check.site}))"
+            self._report(INDEX_OUT_OF_RANGE, site, where, given, extent)
         self.define(check.result, f"({index} if {fits} else int64(0))", INT64)
 
-    def _report(self, site: str, position: str, value: str, extent: str) -> None:
+    def _report(
+        self, kind: int, site: str, position: str, value: str, extent: str
+    ) -> None:
         """Under the lock; kept only if it is the first or of a lower place.
 
         The lock is given back inside of the loop that waits for it: lanes that have to
@@ -253,7 +273,7 @@ class Statements:
         words = {SITE: site, POSITION: position, VALUE: value, EXTENT: extent}
         for word, text in words.items():
             line(f"            cuda.atomic.exch(status, {word}, {text})")
-        line(f"            cuda.atomic.exch(status, {CODE}, {INDEX_OUT_OF_RANGE})")
+        line(f"            cuda.atomic.exch(status, {CODE}, {kind})")
         line("        cuda.threadfence()")
         line("        cuda.atomic.exch(status, 0, 0)")
         line("        going = False")

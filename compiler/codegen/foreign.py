@@ -36,7 +36,7 @@ def caller(foreign: Foreign, count: int) -> Any:
     result, or nothing.
     """
     if foreign.target is not None:
-        return _taking(count, _invoke)
+        return taking(count, _invoke)
 
     def call(typing: Any, *arguments: Any) -> Any:
         kinds = tuple(types.unliteral(kind) for kind in arguments[:-3])
@@ -58,16 +58,18 @@ def caller(foreign: Foreign, count: int) -> Any:
 
         return result(*kinds, types.int64, types.int64, types.int64), generate
 
-    return _taking(count, call)
+    return taking(count, call)
 
 
-def _taking(count: int, definition: Callable[..., Any]) -> Any:
+def taking(
+    count: int, definition: Callable[..., Any], make: Callable[..., Any] = intrinsic
+) -> Any:
     """An intrinsic of `count` arguments; Numba takes no variable number of them."""
     names = ", ".join(f"a{n}" for n in range(count))
     scope: dict[str, Any] = {"definition": definition}
     source = f"def it(typing, {names}):\n    return definition(typing, {names})\n"
     exec(compile(source, "<kernel>", "exec"), scope)  # noqa: S102  our own text
-    return intrinsic(scope["it"])
+    return make(scope["it"])
 
 
 def _invoke(typing: Any, target: Any, *words: Any) -> Any:

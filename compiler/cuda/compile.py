@@ -1,8 +1,8 @@
 """Kernel source to machine code for a GPU, without a GPU: Numba, then nvJitLink.
 
-Everything that knows Numba's CUDA compiler is in `ptx_of`, so that another compiler of
-the same subset can take its place. Code is kept on disk beside the cpu's kernels, since
-Numba cannot cache what has no file.
+Everything that knows Numba's CUDA compiler is in `ptx_of` and foreign.py, so that
+another compiler of the same subset can take its place. Code is kept on disk beside the
+cpu's kernels, since Numba cannot cache what has no file.
 
 numba-cuda 0.30 uses a name that NumPy 2.5 has not any more; it is put back. CUDA
 packages newer than the driver make code that the driver refuses, hence the pins of the
@@ -27,6 +27,8 @@ from staticgrad.compiler.cache import (
     read_entry,
 )
 from staticgrad.compiler.codegen.cuda import NAME, CudaSource
+from staticgrad.compiler.codegen.cuda_typed import NotInSubset
+from staticgrad.compiler.cuda.foreign import calls, compiling_for
 from staticgrad.compiler.numba_internals import ObjectCode
 from staticgrad.errors import DeviceError
 
@@ -120,7 +122,10 @@ def _package(name: str) -> Any:
 def ptx_of(
     source: CudaSource, capability: tuple[int, int], entry: str
 ) -> tuple[str, str]:
-    """PTX of a kernel that is called `entry` there."""
+    """PTX of a kernel that is called `entry` there.
+
+    NotInSubset if Numba cannot compile the functions that it calls for a GPU.
+    """
     cuda, types = _package("numba.cuda"), _package("numba.cuda.types")
     names: dict[str, Any] = {
         "cuda": cuda,
@@ -129,9 +134,18 @@ def ptx_of(
         "inf": np.inf,
     }
     names |= {name: getattr(types, name) for name in _NUMBERS.split()}
+    names |= calls(source.functions, cuda, _package("numba.cuda.extending"))
     exec(compile(source.canonical, "<kernel>", "exec"), names)  # noqa: S102  our text
-    kinds = [_type(types, kind) for kind in source.kinds]
-    ptx, _ = cuda.compile_ptx(names[NAME], types.void(*kinds), cc=capability)
+    kinds = types.void(*(_type(types, kind) for kind in source.kinds))
+    with compiling_for(_package("numba.cuda.dispatcher"), capability):
+        try:
+            ptx, _ = cuda.compile_ptx(names[NAME], kinds, cc=capability)
+        except Exception as error:
+            if not source.functions:
+                raise
+            called = ", ".join(function.name for function in source.functions)
+            said = (str(error) or type(error).__name__).splitlines()[0]
+            raise NotInSubset(f"the function {called} ({said})") from error
     found = _ENTRY.search(ptx)
     if found is None:
         raise DeviceError("target 'cuda' requires PTX with an entry, got none")
