@@ -15,6 +15,8 @@ MOST_CHUNKS = 64
 ADDITIONS_PER_CHUNK = 133_000  # about 20 us at 0.15 ns per addition, vectorised
 WHOLE_LINES = 64  # elements: a whole number of cache lines for every dtype
 CUT_AT_LINES = 256  # indices per chunk from which the rounding costs little balance
+FEW_CHUNKS = 16  # below, one chunk more or less for a worker shows
+TEAMS = (2, 4)  # numbers of workers that share few chunks evenly
 
 
 def chunking(kernel: LoopKernel, values: Mapping[str, int]) -> tuple[int, int]:
@@ -34,12 +36,20 @@ def cut(rows: int, row_cost: int, least_rows: int = 1) -> tuple[int, int]:
 
     A chunk has at least `least_rows`, the last one aside.
 
-    >>> cut(10, 1), cut(1_000_000, 4)
-    ((1, 10), (30, 33344))
+    >>> cut(10, 1), cut(1_000_000, 4), cut(28, 1_000_000, 5)
+    ((1, 10), (30, 33344), (4, 7))
     """
     wanted = rows * max(row_cost, 1) // ADDITIONS_PER_CHUNK
     chunks = max(min(wanted, rows // least_rows, MOST_CHUNKS), 1)
     size = -(-rows // chunks)
     if size > CUT_AT_LINES:
         size += -size % WHOLE_LINES
+    elif 1 < chunks < FEW_CHUNKS:
+        size = min(range(size, 2 * size), key=lambda part: _longest(rows, part))
     return -(-rows // size), size
+
+
+def _longest(rows: int, size: int) -> int:
+    """Rows of the worker that has most, summed over teams, in chunks of `size`."""
+    chunks = -(-rows // size)
+    return sum(-(-chunks // workers) * size for workers in TEAMS)

@@ -224,7 +224,7 @@ def multiply_high(typing: Any, left: Any, right: Any) -> Any:
     return types.uint64(types.uint64, types.uint64), emit
 
 
-STACK_WORDS = 32
+STACK_WORDS = 64
 
 
 @intrinsic

@@ -6,9 +6,10 @@ machine and cached on disk: translated as kernels are, but for what Python calls
 the parallel launch, which are Numba's. The instructions and their words are listed in
 README.md.
 
-A parallel launch hands the chunks of one kernel to workers. A worker takes the next
-chunk whenever it is done with one, and has a context (scratch memory) of its own; which
-worker computes a chunk does not change its bits. A serial run walks the same chunks.
+A parallel launch hands the chunks of one kernel to workers. A worker takes the chunks
+of its own part, one by one, then those that are left of others', and has a context
+(scratch memory) of its own; which worker computes a chunk does not change its bits. A
+serial run walks the same chunks.
 
 Weakness: a launch waits for all of its chunks, so short kernels in a row gain from
 threads only as a region (regions.py).
@@ -98,8 +99,9 @@ def _launch(pc: int, first: int, rows: int, workers: int, mask: int) -> None:
     """The chunks that the row at `pc` counts, each of all `rows` from `first` on."""
     chunks, contexts = load_int64(pc, 6), load_int64(pc, 7)
     step = load_int64(pc, 8)
-    next_chunk = local_words()
-    store_int64(next_chunk, 0, 0)
+    next_chunks = local_words()
+    for worker in range(workers):
+        store_int64(next_chunks, worker, worker * chunks // workers)
     cells = load_int64(pc, 11)
     getter, setter = (
         load_int64(cells, threads.GET_MASK), load_int64(cells, threads.SET_MASK),
@@ -108,11 +110,14 @@ def _launch(pc: int, first: int, rows: int, workers: int, mask: int) -> None:
     if before:
         call_set(setter, mask)
     for worker in prange(workers):
-        chunk = atomic_add(next_chunk, 1)
-        while chunk < chunks:
-            for row in range(rows):
-                _chunk(first + row * ROW_BYTES, chunk, contexts + worker * step)
-            chunk = atomic_add(next_chunk, 1)
+        for ahead in range(workers):  # its own part first, then those of the others
+            part = (worker + ahead) % workers
+            place, last = next_chunks + 8 * part, (part + 1) * chunks // workers
+            chunk = atomic_add(place, 1)
+            while chunk < last:
+                for row in range(rows):
+                    _chunk(first + row * ROW_BYTES, chunk, contexts + worker * step)
+                chunk = atomic_add(place, 1)
     if before:
         call_set(setter, before)
 
