@@ -51,25 +51,27 @@ def smoothed_backward(g, y, x):
     return dx
 
 
+softsign_op = sg.custom_op(
+    "softsign", kind="scalar", forward=softsign, backward=softsign_backward
+)
+smoothed_op = sg.custom_op(
+    "smoothed", kind="array", forward=smoothed, backward=smoothed_backward
+)
+exp_op = sg.custom_op("my_exp", forward=sg.exp, backward=lambda g, y, x: g * y)
+
+
 def own_functions():
     """Each kind of custom_op passes gradcheck; what they refuse is said at build."""
-    scalar = sg.custom_op(
-        "softsign", kind="scalar", forward=softsign, backward=softsign_backward
-    )
-    array = sg.custom_op(
-        "smoothed", kind="array", forward=smoothed, backward=smoothed_backward
-    )
-    exp = sg.custom_op("my_exp", forward=sg.exp, backward=lambda g, y, x: g * y)
-    assert gradcheck(lambda x: scalar(x, scale=2.0), X)
-    assert gradcheck(array, X[0])
-    assert gradcheck(exp, X)
+    assert gradcheck(lambda x: softsign_op(x, scale=2.0), X)
+    assert gradcheck(smoothed_op, X[0])
+    assert gradcheck(exp_op, X)
     x = sg.input("x", ("rows", 3), dtype="float64")
-    f = sg.compile(sg.exp(scalar(x)) + 1)
+    f = sg.compile(sg.exp(softsign_op(x)) + 1)
     kernels = f.explain().splitlines()[2]
     print(kernels)
     assert kernels.startswith("1 kernels")
     np.testing.assert_allclose(f(X), np.exp(X / (1 + abs(X))) + 1)
-    rows = sg.compile(sg.vmap(array)(x))(X)
+    rows = sg.compile(sg.vmap(smoothed_op)(x))(X)
     np.testing.assert_allclose(rows[1], smoothed(X[1]))
     two = sg.custom_op("two", forward=sg.exp, backward=lambda g, y, x: (g, g))
     refusal = ""
@@ -81,29 +83,34 @@ def own_functions():
     assert "1 results, one per input, got 2" in refusal
 
 
+def changed_gradients(x):
+    """Gradients with respect to `x` that a hook sees, replaces, bounds, turns round."""
+    seen = []
+    y = sg.on_gradient(x, seen.append, lambda g: 10 * g, lambda g: sg.clip(g, -5, 5))
+    replaced = sg.grad(sg.sum(y * y), x)
+    assert len(seen) == 1  # a hook is called while the gradient is derived
+    return {
+        "seen": seen[0],
+        "replaced": replaced,
+        "bounded": sg.grad(sg.sum(sg.clip_gradient(x, high=0.1) * 3), x),
+        "reversed": sg.grad(sg.sum(sg.reverse_gradient(x) * 3), x),
+        "finite": sg.grad(sg.sum(sg.sqrt(sg.on_gradient(x, sg.nan_to_num))), x),
+    }
+
+
 def hooks_on_tensors():
     """See, replace or drop a gradient; clip, reverse, pass straight through."""
     x = sg.parameter([1.0, -2.0], name="x")
-    seen = []
-    y = sg.on_gradient(x, seen.append, lambda g: 10 * g, lambda g: sg.clip(g, -5, 5))
-    dx = sg.grad(sg.sum(y * y), x)
-    assert len(seen) == 1  # a hook is called while the gradient is derived
-    got = sg.compile([dx, seen[0]])()
-    assert got[0].tolist() == [5, -5]
-    assert got[1].tolist() == [2, -4]
-    clipped = sg.grad(sg.sum(sg.clip_gradient(x, high=0.1) * 3), x)
-    assert np.allclose(sg.compile(clipped)(), 0.1)
-    reverse = sg.grad(sg.sum(sg.reverse_gradient(x) * 3), x)
-    assert sg.compile(reverse)().tolist() == [-3, -3]
-    root = sg.sqrt(sg.on_gradient(x, sg.nan_to_num))
-    assert np.isfinite(sg.compile(sg.grad(sg.sum(root), x))()).all()
+    found = sg.compile(changed_gradients(x))()
+    assert found["seen"].tolist() == [2, -4]
+    assert found["replaced"].tolist() == [5, -5]
+    assert np.allclose(found["bounded"], 0.1)
+    assert found["reversed"].tolist() == [-3, -3]
+    assert found["finite"].tolist() == [0.5, 0]
 
 
-def hooks_on_modules(short):
-    """Features of a layer, and the gradients of both its sides, while it trains."""
-    rng = np.random.default_rng(0)
-    data = {"x": rng.normal(size=(200, 4)).astype(np.float32)}
-    data["y"] = np.tanh(data["x"] @ [1, -2, 0.5, 0]).astype(np.float32)
+def hooked_network():
+    """Model, loss, what the first layer gives, and the gradient that comes back."""
     with sg.Graph(seed=0):
         x, y = sg.input("x", ("batch", 4)), sg.input("y", ("batch",))
         hidden = sg.nn.Linear(4, 8)
@@ -114,14 +121,24 @@ def hooks_on_modules(short):
         ]
         model = sg.nn.Sequential(hidden, sg.nn.Tanh(), sg.nn.Linear(8, 1))
         loss = sg.mean((model(x)[:, 0] - y) ** 2)
-        trainer = sg.Trainer(loss, optimizer=sg.optim.Adam(1e-2))
+        sg.grad(loss, model.parameters())  # which calls the hooks
         for handle in handles:
             handle.remove()
+    return model, loss, features[0], sides["outs"]
+
+
+def hooks_on_modules(short):
+    """Features of a layer, and the gradients of both its sides, while it trains."""
+    rng = np.random.default_rng(0)
+    data = {"x": rng.normal(size=(200, 4)).astype(np.float32)}
+    data["y"] = np.tanh(data["x"] @ [1, -2, 0.5, 0]).astype(np.float32)
+    _, loss, features, coming_back = hooked_network()
+    trainer = sg.Trainer(loss, optimizer=sg.optim.Adam(1e-2))
     epochs = 5 if short else 50
     means = []
     with sg.taps():  # all of them end here
-        trainer.tap(features[0], lambda h: means.append(float(h.mean())))
-        norms = trainer.tap(sg.linalg.norm(sides["outs"]), record=20)
+        trainer.tap(features, lambda h: means.append(float(h.mean())))
+        norms = trainer.tap(sg.linalg.norm(coming_back), record=20)
         watch = trainer.watch_gradients()
         history = trainer.fit(data, epochs=epochs, batch_size=50, progress=False)
     print(watch)
@@ -133,8 +150,8 @@ def hooks_on_modules(short):
     assert watch.steps == 4 * epochs  # nothing is paid, or recorded, any more
 
 
-def gradient_penalty():
-    """A gradient is a tensor: it may be part of a loss, which is derived again."""
+def slopes_of_one():
+    """A critic, and how far the lengths of its slopes are from 1."""
     with sg.Graph(seed=0):
         x = sg.input("x", ("batch", 2))
         critic = sg.nn.Sequential(
@@ -142,7 +159,12 @@ def gradient_penalty():
         )
         slope = sg.grad(sg.sum(critic(x)), x)
         length = sg.sqrt(sg.sum(slope * slope, axis=1))
-        loss = sg.mean((length - 1.0) ** 2)
+        return critic, sg.mean((length - 1.0) ** 2)
+
+
+def gradient_penalty():
+    """A gradient is a tensor: it may be part of a loss, which is derived again."""
+    _, loss = slopes_of_one()
     trainer = sg.Trainer(loss, optimizer=sg.optim.Adam(2e-2))
     data = {"x": np.random.default_rng(0).normal(size=(64, 2)).astype(np.float32)}
     history = trainer.fit(data, epochs=200, progress=False)

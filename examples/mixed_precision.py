@@ -40,8 +40,8 @@ def build(policy):
     return model.parameters(), loss, accuracy
 
 
-def train(name, epochs):
-    """The history of training in the precision `name`."""
+def trainer_of(name, epochs):
+    """A trainer in the precision `name`, for so many epochs, and its parameters."""
     policy = None if name == "float32" else sg.amp.Policy(name)
     parameters, loss, accuracy = build(policy)
     trainer = sg.Trainer(
@@ -51,6 +51,12 @@ def train(name, epochs):
         clip=sg.optim.clip_by_global_norm(1.0),
         loss_scale=None if policy is None else "dynamic",
     )
+    return trainer, parameters
+
+
+def train(name, epochs):
+    """The history of training in the precision `name`."""
+    trainer, parameters = trainer_of(name, epochs)
     x, y = spirals(1024)
     history = trainer.fit(
         {"x": x, "y": y}, epochs=epochs, batch_size=128, progress=False

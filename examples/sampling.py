@@ -14,8 +14,8 @@ import staticgrad as sg
 REWARDS = np.float32([0.1, 0.2, 0.9, 0.3])
 
 
-def policy_gradient(steps):
-    """E[reward * grad log p] is the gradient of E[reward], and finds the best arm."""
+def bandit():
+    """A policy over four arms: its logits, what to descend, and what is meant."""
     with sg.Graph(seed=0):
         logits = sg.parameter(np.zeros(4, np.float32), name="logits")
         reward = sg.constant(REWARDS)
@@ -28,10 +28,16 @@ def policy_gradient(steps):
         gained = sg.take(reward, arm)
         surrogate = -sg.mean(sg.stop_gradient(gained - sg.mean(gained)) * log_p)
         exact = -sg.sum(p * reward)
+    return logits, p, surrogate, exact
+
+
+def policy_gradient(steps):
+    """E[reward * grad log p] is the gradient of E[reward], and finds the best arm."""
+    logits, p, surrogate, exact = bandit()
     draws = np.random.default_rng(0).random(100_000).astype(np.float32)
-    estimate, true = sg.compile(
-        [sg.grad(surrogate, logits), sg.grad(exact, logits)], inputs=[uniform]
-    )(draws)
+    estimate, true = sg.compile([sg.grad(surrogate, logits), sg.grad(exact, logits)])(
+        uniform=draws
+    )
     print("policy gradient", estimate.round(3), "exact", true.round(3))
     np.testing.assert_allclose(estimate, true, atol=5e-3)
     trainer = sg.Trainer(surrogate, optimizer=sg.optim.Adam(0.1))
@@ -43,15 +49,20 @@ def policy_gradient(steps):
     assert found.max() > 0.8
 
 
-def relaxed_choice():
-    """A hard choice forward, the gradient of the soft one backward."""
+def gumbel_choice():
+    """Logits, and the loss of arms that are chosen by the largest of noisy logits."""
     with sg.Graph(seed=0):
         logits = sg.parameter(np.zeros(4, np.float32), name="logits")
         noise = sg.input("noise", ("batch", 4))
         soft = sg.nn.softmax((logits + noise) / 0.5, axis=-1)
         hard = sg.one_hot(sg.argmax(soft, axis=-1), 4).astype("float32")
         choice = sg.straight_through(hard, soft)
-        loss = -sg.mean(sg.sum(choice * REWARDS, axis=-1))
+        return logits, -sg.mean(sg.sum(choice * REWARDS, axis=-1))
+
+
+def relaxed_choice():
+    """A hard choice forward, the gradient of the soft one backward."""
+    logits, loss = gumbel_choice()
     trainer = sg.Trainer(loss, optimizer=sg.optim.Adam(0.05))
     uniform = np.random.default_rng(1).random((6400, 4))
     data = {"noise": (-np.log(-np.log(uniform))).astype(np.float32)}
@@ -60,8 +71,8 @@ def relaxed_choice():
     assert logits.value.argmax() == REWARDS.argmax()
 
 
-def adversaries(steps):
-    """A generator learns mean and spread of a normal distribution from its critic.
+def duel():
+    """A generator and its critic, their losses, and what the generator makes.
 
     The critic's slopes at real data are kept small (Mescheder et al., Which training
     methods for GANs do actually converge?, 2018): a gradient inside of a loss.
@@ -78,6 +89,12 @@ def adversaries(steps):
         d_loss = sg.mean(sg.softplus(-critic(real)) + sg.softplus(critic(fake)))
         d_loss = d_loss + 0.1 * sg.mean(slope * slope)
         g_loss = sg.mean(sg.softplus(-critic(fake)))
+    return generator, critic, g_loss, d_loss, fake
+
+
+def adversaries(steps):
+    """A generator learns mean and spread of a normal distribution from its critic."""
+    generator, critic, g_loss, d_loss, fake = duel()
     fast, slow = (sg.optim.Adam(rate, betas=(0.5, 0.9)) for rate in (1e-2, 2e-3))
     trainer = sg.Trainer(
         [(d_loss, fast, critic.parameters()), (g_loss, slow, generator.parameters())]

@@ -49,23 +49,31 @@ def check_zero():
     print("the derivative of sinc at 0 is", first[0])
 
 
-def learn(steps):
-    """Frequencies from a wrong start, by descent on filtered noise."""
-    rng = np.random.default_rng(0)
-    signal = rng.normal(size=(32, 256)).astype(np.float32)
+def filtered_noise():
+    """Noise, and what a filter of BAND lets pass."""
+    signal = np.random.default_rng(0).normal(size=(32, 256)).astype(np.float32)
     truth = sg.compile(band_pass(*map(sg.constant, np.float32(BAND))))()
     wanted = np.stack([np.convolve(row, truth, "valid") for row in signal])
+    return {"x": signal, "y": wanted.astype(np.float32)}
+
+
+def layer():
+    """Two frequencies, and how far their filter is from what passed."""
     with sg.Graph():
         x = sg.input("x", ("batch", 256))
         y = sg.input("y", ("batch", 256 - TAPS + 1))
         low = sg.parameter(np.float32(0.12), name="low")
         high = sg.parameter(np.float32(0.3), name="high")
-        taps = band_pass(low, high)
-        spans = [x[:, k : k + 256 - TAPS + 1] * taps[TAPS - 1 - k] for k in range(TAPS)]
-        loss = sg.mean((sum(spans) - y) ** 2)
+        taps = band_pass(low, high)[::-1]  # conv1d does not turn its kernel round
+        passed = sg.nn.conv1d(x[:, None], taps[None, None])[:, 0]
+        return low, high, sg.mean((passed - y) ** 2)
+
+
+def learn(steps):
+    """Frequencies from a wrong start, by descent on filtered noise."""
+    low, high, loss = layer()
     trainer = sg.Trainer(loss, optimizer=sg.optim.Adam(2e-3))
-    data = {"x": signal, "y": wanted.astype(np.float32)}
-    history = trainer.fit(data, epochs=steps, progress=False)
+    history = trainer.fit(filtered_noise(), epochs=steps, progress=False)
     found = float(low.value), float(high.value)
     print(f"loss {history['loss'][0]:.4f} -> {history['loss'][-1]:.6f}, "
           f"band {found[0]:.4f} to {found[1]:.4f}")  # fmt: skip

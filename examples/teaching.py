@@ -9,23 +9,17 @@ combined by operations. Run: ``python examples/teaching.py [--short]``.
 import argparse
 from itertools import pairwise
 
+import digits
 import numpy as np
-from sklearn.datasets import load_digits
 
 import staticgrad as sg
 
 SOFTNESS = 4.0  # the temperature of the teacher's answers
 
 
-def load():
-    """Training and held-out digits."""
-    digits = load_digits()
-    order = np.random.default_rng(6).permutation(len(digits.target))
-    images = (digits.data[order] / 16).astype(np.float32)
-    labels = digits.target[order].astype(np.int64)
-    cut = len(labels) // 4
-    held_out = {"x": images[:cut], "y": labels[:cut]}
-    return {"x": images[cut:], "y": labels[cut:]}, held_out
+def images():
+    """The inputs: digits (batch, 64) and their labels (batch,)."""
+    return sg.input("x", ("batch", 64)), sg.input("y", ("batch",), dtype="int64")
 
 
 def network(*widths):
@@ -44,23 +38,25 @@ def fitted(loss, metrics, train, held_out, epochs, parameters=None, rate=2e-3):
     return trainer.evaluate(held_out)
 
 
-def distil(train, held_out, epochs):
-    """Teacher, student alone, student taught: accuracies."""
+def large_network(x):
+    """The teacher's trunk and head, what its trunk sees, its answers."""
     with sg.Graph(seed=0):
-        x = sg.input("x", ("batch", 64))
-        y = sg.input("y", ("batch",), dtype="int64")
-        teacher_trunk, teacher_head = network(64, 128, 64), network(64, 10)
-        teacher_features = sg.relu(teacher_trunk(x))
-        teacher = teacher_head(teacher_features)
-        loss = sg.nn.cross_entropy(teacher, y)
-        accuracy = sg.metrics.accuracy(teacher, y)
-    taught = fitted(loss, {"accuracy": accuracy}, train, held_out, epochs)
-    before = teacher_head.parameters()["0.weight"].value
+        trunk, head = network(64, 128, 64), network(64, 10)
+        features = sg.relu(trunk(x))
+        return trunk, head, features, head(features)
+
+
+def small_network(x, y, teacher_features, teacher_answers):
+    """The student's loss, of labels and of what the teacher says; its accuracy.
+
+    Its three parts are trained: trunk, head, and what turns the trunk's features into
+    the teacher's.
+    """
     with sg.Graph(seed=1):
         trunk, head, align = network(64, 32), network(32, 10), sg.nn.Linear(32, 64)
         features = sg.relu(trunk(x))
         student = head(features)
-        answers = sg.stop_gradient(sg.nn.softmax(teacher / SOFTNESS, axis=-1))
+        answers = sg.stop_gradient(sg.nn.softmax(teacher_answers / SOFTNESS, axis=-1))
         soft = -sg.mean(sg.sum(
             answers * sg.nn.log_softmax(student / SOFTNESS, axis=-1), axis=-1
         ))  # fmt: skip
@@ -68,10 +64,23 @@ def distil(train, held_out, epochs):
         hard = sg.nn.cross_entropy(student, y)
         loss = hard + SOFTNESS**2 * soft + imitated
         accuracy = sg.metrics.accuracy(student, y)
-    assert not sg.explain_gradient(loss, teacher_head.parameters()["0.weight"])
-    own = [module.parameters() for module in (trunk, head, align)]
+    return loss, accuracy, (trunk, head, align)
+
+
+def distil(train, held_out, epochs):
+    """Teacher and student, taught: their accuracies."""
+    x, y = images()
+    teacher_trunk, teacher_head, features, answers = large_network(x)
+    loss = sg.nn.cross_entropy(answers, y)
+    metrics = {"accuracy": sg.metrics.accuracy(answers, y)}
+    taught = fitted(loss, metrics, train, held_out, epochs)
+    frozen = teacher_head.parameters()["0.weight"]
+    before = frozen.value
+    loss, accuracy, modules = small_network(x, y, features, answers)
+    assert not sg.explain_gradient(loss, frozen)
+    own = [module.parameters() for module in modules]
     score = fitted(loss, {"accuracy": accuracy}, train, held_out, epochs, own, 8e-3)
-    np.testing.assert_array_equal(teacher_head.parameters()["0.weight"].value, before)
+    np.testing.assert_array_equal(frozen.value, before)
     print(
         f"teacher {taught['accuracy']:.1%}, student of 32 units {score['accuracy']:.1%}"
     )
@@ -79,22 +88,26 @@ def distil(train, held_out, epochs):
     return teacher_trunk, teacher_head, x, y, taught["accuracy"]
 
 
+def saliency(trunk, head, loss):
+    """The weights of both parts, and |w * dw| of each."""
+    found = {**trunk.parameters(), **_prefixed("head", head.parameters())}
+    weights = {name: p for name, p in found.items() if name.endswith("weight")}
+    grads = sg.grad(loss, weights)
+    return weights, {name: sg.absolute(p * grads[name]) for name, p in weights.items()}
+
+
+def _prefixed(prefix, tree):
+    return {f"{prefix}.{name}": value for name, value in tree.items()}
+
+
 def prune(trunk, head, x, y, train, held_out, full):
     """Half of the weights go, by |w * dw| over the training data."""
     logits = head(sg.relu(trunk(x)))
-    loss = sg.nn.cross_entropy(logits, y)
-    weights = {
-        **trunk.parameters(),
-        **{f"head.{k}": p for k, p in head.parameters().items()},
-    }
-    weights = {name: p for name, p in weights.items() if name.endswith("weight")}
-    score = {n: sg.absolute(p * g) for (n, p), g in zip(
-        weights.items(), sg.grad(loss, list(weights.values())), strict=True
-    )}  # fmt: skip
-    saliency = sg.compile(score)(**train)
-    limit = np.median(np.concatenate([s.ravel() for s in saliency.values()]))
+    weights, score = saliency(trunk, head, sg.nn.cross_entropy(logits, y))
+    saliency_of = sg.compile(score)(**train)
+    limit = np.median(np.concatenate([s.ravel() for s in saliency_of.values()]))
     for name, p in weights.items():
-        p.value = np.where(saliency[name] > limit, p.value, 0)
+        p.value = np.where(saliency_of[name] > limit, p.value, 0)
     left = np.mean(np.concatenate([p.value.ravel() != 0 for p in weights.values()]))
     accuracy = sg.metrics.accuracy(logits, y)
     pruned = float(sg.compile(accuracy)(**held_out))
@@ -103,11 +116,9 @@ def prune(trunk, head, x, y, train, held_out, full):
     assert pruned > full - 0.05
 
 
-def tasks(train, held_out, epochs):
-    """Two losses, two gradients of the shared trunk, one update."""
-    with sg.Graph(seed=0) as graph:
-        x = sg.input("x", ("batch", 64))
-        y = sg.input("y", ("batch",), dtype="int64")
+def two_tasks(x, y):
+    """The losses, the norms of their gradients in the trunk, updates, accuracies."""
+    with sg.Graph(seed=0):
         trunk, digit, parity = network(64, 64), network(64, 10), network(64, 2)
         h = sg.relu(trunk(x))
         losses = {
@@ -138,6 +149,13 @@ def tasks(train, held_out, epochs):
             "digit": sg.metrics.accuracy(digit(h), y),
             "parity": sg.metrics.accuracy(parity(h), y % 2),
         }
+    return losses, norms, updates, scores
+
+
+def tasks(train, held_out, epochs):
+    """Two losses, two gradients of the shared trunk, one update."""
+    x, y = images()
+    losses, norms, updates, scores = two_tasks(x, y)
     step = sg.compile({**losses, "norms": norms}, inputs=[x, y], updates=updates)
     rng = np.random.default_rng(0)
     count = len(train["y"])
@@ -150,7 +168,6 @@ def tasks(train, held_out, epochs):
     print(f"two tasks on one trunk: {found}, norms "
           f"{ {k: round(float(v), 3) for k, v in last['norms'].items()} }")  # fmt: skip
     assert min(found.values()) > 0.88
-    assert graph.parameters
 
 
 def main():
@@ -159,7 +176,7 @@ def main():
     parser.add_argument("--short", action="store_true", help="fewer epochs")
     options = parser.parse_args()
     epochs = 12 if options.short else 40
-    train, held_out = load()
+    train, held_out = digits.load()
     *teacher, full = distil(train, held_out, epochs)
     prune(*teacher, train, held_out, full)
     tasks(train, held_out, epochs)

@@ -44,19 +44,24 @@ def accumulation():
     assert difference < 1e-5
 
 
+def recurrence(bound):
+    """A trainer of twelve equal steps, whose gradient explodes, and their factor."""
+    with sg.Graph():
+        x = sg.input("x", ("batch",))
+        w = sg.parameter(np.float32(1.5), name="w")
+        h = x
+        for _ in range(12):
+            h = h * w
+        loss = sg.mean((h - x) ** 2)
+    clip = None if bound is None else sg.optim.clip_by_global_norm(bound)
+    return sg.Trainer(loss, sg.optim.SGD(0.01), clip=clip, on_nonfinite="skip"), w
+
+
 def clipping():
-    """A recurrence whose gradient explodes, with and without a bound on its norm."""
+    """Training with and without a bound on the norm of the gradient."""
     found = {}
     for bound in (None, 1.0):
-        with sg.Graph():
-            x = sg.input("x", ("batch",))
-            w = sg.parameter(np.float32(1.5), name="w")
-            h = x
-            for _ in range(12):
-                h = h * w
-            loss = sg.mean((h - x) ** 2)
-        clip = None if bound is None else sg.optim.clip_by_global_norm(bound)
-        trainer = sg.Trainer(loss, sg.optim.SGD(0.01), clip=clip, on_nonfinite="skip")
+        trainer, _ = recurrence(bound)
         history = trainer.fit({"x": np.ones(8)}, epochs=60, progress=False)
         found[bound] = history["loss"][-1]
         if bound is not None:
@@ -83,11 +88,16 @@ def checks():
     assert np.allclose(w.value, [1, -2, 0.5], atol=0.05)
 
 
+def warming_up(steps):
+    """Momentum with a rate that rises for a quarter of the steps, then falls."""
+    rate = sg.optim.cosine(0.3, steps=steps, warmup=steps // 4)
+    return sg.optim.Momentum(rate, 0.8)
+
+
 def schedules(epochs):
     """Warm-up and cosine; the rate is recorded because it changes."""
     steps = 7 * epochs
-    rate = sg.optim.cosine(0.3, steps=steps, warmup=steps // 4)
-    trainer, w = regression(sg.optim.Momentum(rate, 0.8))
+    trainer, w = regression(warming_up(steps))
     history = trainer.fit(DATA, epochs=epochs, batch_size=10, progress=False)
     rates = history["learning_rate"]
     print(f"schedule: rates {rates[0]:.3f} .. {rates.max():.3f} .. {rates[-1]:.4f}")
@@ -95,8 +105,8 @@ def schedules(epochs):
     assert np.allclose(w.value, [1, -2, 0.5], atol=0.05)
 
 
-def phases(steps):
-    """A generator learns the mean of data from a critic that learns with it."""
+def in_turns():
+    """A trainer of a critic and of what it judges; both, and the data."""
     with sg.Graph(seed=3):
         real = sg.input("real", ("batch", 1))
         noise = sg.input("noise", ("batch", 1))
@@ -119,13 +129,19 @@ def phases(steps):
         "real": 2 + RNG.standard_normal((2048, 1)),
         "noise": RNG.standard_normal((2048, 1)),
     }
+    return trainer, critic, shift, data
+
+
+def phases(steps):
+    """A generator learns the mean of data from a critic that learns with it."""
+    trainer, _, shift, data = in_turns()
     history = trainer.fit(data, batch_size=64, epochs=99, steps=steps, progress=False)
     print(f"phases: {', '.join(history)}; shift {shift.value[0]:.2f}, data's mean 2")
     assert abs(shift.value[0] - 2) < 0.5
 
 
-def two_losses():
-    """Two tasks' gradients in one executable; the smaller one is scaled up."""
+def balanced():
+    """A step that follows two losses alike, what it tells, and its weights."""
     with sg.Graph():
         x = sg.input("x", ("batch", 3))
         w = sg.parameter(np.float32([1, 1, 1]), name="w")
@@ -138,6 +154,12 @@ def two_losses():
         {"norms": [sg.linalg.norm(first), sg.linalg.norm(second)], "ratio": ratio},
         updates=pairs, mode="train",
     )  # fmt: skip
+    return step, w
+
+
+def two_losses():
+    """Two tasks' gradients in one executable; the smaller one is scaled up."""
+    step, _ = balanced()
     told = step(X)
     one, two = told["norms"]
     print(f"two losses: gradient norms {one:.2f} and {two:.5f}, balanced by a factor")

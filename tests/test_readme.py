@@ -9,9 +9,9 @@ import contextlib
 import io
 import linecache
 import re
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+import digits
 import pytest
 
 import staticgrad as sg
@@ -79,9 +79,6 @@ def test_every_python_block_is_found():
 
 
 def test_figures_are_those_of_the_example():
-    spec = spec_from_file_location("digits", ROOT / "examples" / "digits.py")
-    digits = module_from_spec(spec)
-    spec.loader.exec_module(digits)
     _, _, loss, accuracy = digits.build()
     trainer = sg.Trainer(loss, sg.optim.Adam(2e-3), metrics={"accuracy": accuracy})
     train, _ = digits.load()

@@ -5,10 +5,9 @@ Skipped where PyTorch is not installed.
 
 import numpy as np
 import pytest
+from torch_peers import carried, torch
 
 import staticgrad as sg
-
-torch = pytest.importorskip("torch")
 
 RNG = np.random.default_rng(0)
 START = RNG.normal(size=(4, 3)).astype(np.float32)
@@ -151,15 +150,6 @@ def test_loss_scale():
 
 
 # ---- layers --------------------------------------------------------------------------
-
-
-def carried(mine, other):
-    """Give PyTorch's layer our parameters, under the same names."""
-    state = {n: torch.tensor(p.value) for n, p in mine.parameters().items()}
-    missing, unknown = other.load_state_dict(state, strict=False)
-    assert not unknown
-    assert all("running" in n or "tracked" in n for n in missing)
-    return other
 
 
 SEQUENCE = RNG.normal(size=(3, 5, 8)).astype(np.float32)
