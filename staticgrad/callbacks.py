@@ -77,7 +77,6 @@ def advance(
             work()
             row = run.last_row()
             answers = [callback(epoch, row) for callback in callbacks]
-            if True in answers:
-                return
+            run.ended.value = True in answers
     finally:
         run.last_epoch.value = last

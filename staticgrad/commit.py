@@ -16,7 +16,7 @@ from staticgrad import ops
 from staticgrad.amp import LossScale, Pair, all_finite, where_finite
 from staticgrad.errors import GraphError
 from staticgrad.ir.graph import homes
-from staticgrad.ir.node import Parameter, Stored, Tensor
+from staticgrad.ir.node import Parameter, Tensor
 from staticgrad.ir.source import at, here
 from staticgrad.optim import Clip, Optimizer
 
@@ -100,11 +100,11 @@ def must_be_finite(
 
 
 def counts(
-    rules: Rules, loss: Tensor | None, grads: Sequence[Tensor], scale: LossScale | None
+    rules: Rules, loss: Tensor, grads: Sequence[Tensor], scale: LossScale | None
 ) -> Tensor | None:
     """Whether a step counts, a bool scalar; None where every step does."""
     checked: list[Tensor] = []
-    if rules.on_nonfinite == "skip" and rules.check_finite and loss is not None:
+    if rules.on_nonfinite == "skip" and rules.check_finite:
         checked.append(loss)
     if scale is not None or (
         rules.on_nonfinite == "skip" and rules.check_finite == "gradients"
@@ -119,9 +119,13 @@ def committed(
     optimizer: Optimizer,
     rules: Rules,
     scale: LossScale | None,
-    loss: Tensor | None,
+    loss: Tensor,
 ) -> Commit:
-    """The Commit of unscaled gradients; `loss` is None where it was checked before."""
+    """The Commit of unscaled gradients.
+
+    `loss` is what has to be finite beside them: after a group of micro-batches its
+    weight, which is NaN where a loss was not.
+    """
     ok = counts(rules, loss, grads, scale)
     marks: dict[str, Tensor] = {}
     if rules.on_nonfinite == "replace":
@@ -158,33 +162,3 @@ def gated(ok: Tensor | None, pairs: Sequence[Pair]) -> list[Pair]:
     free = [pair for pair in pairs if pair[0] in streams]
     bound = [pair for pair in pairs if pair[0] not in streams]
     return [*free, *where_finite(ok, bound)]
-
-
-class Accumulator:
-    """Sums of gradients over micro-batches, weighted by samples, in States.
-
-    The mean over all samples is exact whatever the sizes of the micro-batches, so a
-    group that is cut short by the end of the data counts right.
-    """
-
-    def __init__(self, params: Sequence[Parameter], sums: Sequence[Stored]) -> None:
-        *self.sums, self.weight = sums
-        self.params = tuple(params)
-
-    def added(self, grads: Sequence[Tensor], weight: Tensor) -> list[Pair]:
-        """The updates after one micro-batch of `weight` samples."""
-        pairs: list[Pair] = [
-            (total, total + ops.astype(weight, total.dtype) * g)
-            for total, g in zip(self.sums, grads, strict=True)
-        ]
-        more = self.weight + ops.astype(weight, self.weight.dtype)
-        return [*pairs, (self.weight, more)]
-
-    def means(self) -> list[Tensor]:
-        """The mean gradients so far."""
-        return [t / ops.astype(self.weight, t.dtype) for t in self.sums]
-
-    def cleared(self) -> list[Pair]:
-        """The updates that start a new group."""
-        leaves = [*self.sums, self.weight]
-        return [(leaf, ops.zeros(leaf.shape, leaf.dtype)) for leaf in leaves]

@@ -96,6 +96,12 @@ def whole(name: str, number: SupportsIndex) -> int:
         ) from None
 
 
+def samples_of(inputs: Sequence[Input], batch: Mapping[str, Array]) -> int:
+    """How many samples a batch has: the size ``batch``, or one."""
+    leaf = next((leaf for leaf in inputs if BATCH in leaf.shape), None)
+    return 1 if leaf is None else batch[leaf.name].shape[leaf.shape.index(BATCH)]
+
+
 def dataset(
     inputs: Sequence[Input],
     data: Mapping[str, Any],

@@ -7,10 +7,11 @@ a Run say where the loop stands, so entering the program again continues it:
 
     epoch:   stop if no epoch or no step is left
              unless started: shuffle, clear the sums, started = 1
-    step:    commit what is accumulated, if that is enough
-             a full batch while there is one, then the tail, phase by phase
-    after:   commit what is left; validation, one row of history, epoch += 1,
-             started = 0, again
+    step:    a full batch while there is one, then the tail, phase by phase
+    after:   validation, one row of history, epoch += 1, started = 0, again
+
+Groups of batches take the place of steps: a phase runs over the batches of its group
+and commits when there are enough or none are left; then the next phase runs over them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from staticgrad.compiler.executable import Executable
 from staticgrad.compiler.frame import Frame
 from staticgrad.compiler.vm import STATUS_CODE
 from staticgrad.data import Column, Dataset
+from staticgrad.grouping import Grouping
+from staticgrad.objective import Phase
 from staticgrad.run import Run
 
 Array = npt.NDArray[Any]
@@ -81,7 +84,7 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What follows several micro-batches: frames that commit them, and their names.
+    """What follows the micro-batches of a phase: a frame that commits them, its names.
 
     `pending` counts the micro-batches that wait.
     """
@@ -98,9 +101,14 @@ class Group:
         return self.executable.traced(self.frame.error(), {})
 
 
-def group(executable: Executable, names: Sequence[str], pending: Cell) -> Group:
-    """The Group of an executable that commits, and tells `names`."""
-    return Group(executable, executable.frame({}), tuple(names), pending)
+def groups(grouping: Grouping | None, phases: Sequence[Phase]) -> list[Group]:
+    """The Group of each phase; none where each batch is an update."""
+    if grouping is None:
+        return []
+    return [
+        Group(commit, commit.frame({}), tuple(phase.marks), grouping.pending)
+        for commit, phase in zip(grouping.commits, phases, strict=True)
+    ]
 
 
 def feed(
@@ -137,16 +145,17 @@ def training_program(
     run: Run,
     train: Sequence[Feed],
     validation: Feed | None = None,
-    group: Group | None = None,
+    groups: Sequence[Group] = (),
 ) -> Program:
     """The program of `run`; it ends when the epochs or steps of the run are done.
 
-    `train` has a feed for each phase of a step. A stop ends a step before its first
-    phase has committed anything.
+    `train` has a feed for each phase of a step, `groups` what commits its batches, if
+    those are not updates. A stop ends a step before its first phase has committed
+    anything.
     """
-    for later in train[1:]:
-        for batch in later.batches:
-            batch.frame.finish_step()
+    later = [batch.frame for feed in train[1:] for batch in feed.batches]
+    for frame in (*later, *(group.frame for group in groups[1:])):
+        frame.finish_step()
     a = Assembler()
     settings = run.settings
     epoch, step, after, finish = (a.label() for _ in range(4))
@@ -162,13 +171,11 @@ def training_program(
     a.place(stepping)
     _start_epoch(a, run)
     a.place(step)
-    _steps(a, run, train, after, group)
+    if groups:
+        _groups(a, run, list(zip(train, groups, strict=True)), after)
+    else:
+        _steps(a, run, train, after)
     a.place(after)
-    if group is not None:
-        none = a.label()
-        a.jump_if_less(group.pending, 1, none)
-        _commit(a, run, group)
-        a.place(none)
     if validation is not None:
         validate(a, run, validation)
     _finish_epoch(a, run)
@@ -184,36 +191,79 @@ def _start_epoch(a: Assembler, run: Run) -> None:
         a.set(total, 0.0)
     a.set(run.seen, 0)
     a.set(run.commits, 0)
+    _start_group(a, run)
     a.set(run.started, 1)
 
 
-def _steps(
-    a: Assembler, run: Run, train: Sequence[Feed], after: Label, group: Group | None
-) -> None:
-    top, more, first = a.place(), a.label(), train[0]
-    if group is not None:
-        few = a.label()
-        a.jump_if_less(group.pending, run.settings.accumulate, few)
-        _commit(a, run, group)
-        a.place(few)
+def _start_group(a: Assembler, run: Run) -> None:
+    a.set(run.phase, 0)
+    a.set(run.group_seen, run.seen)
+    a.set(run.group_steps, run.steps)
+
+
+def _steps(a: Assembler, run: Run, train: Sequence[Feed], after: Label) -> None:
+    """Steps until none is left, each an update."""
+    top, more = a.place(), a.label()
     a.jump_if_less(run.steps, run.settings.steps, more)
     a.jump(after)
     a.place(more)
-    rest = a.label()
+    _batches(a, run, train, run.commits, top, after)
+    a.jump(after)
+
+
+def _groups(
+    a: Assembler, run: Run, phases: Sequence[tuple[Feed, Group]], after: Label
+) -> None:
+    """Groups of batches until none is left, phase by phase."""
+    starts = [a.label() for _ in phases]
+    for number, start in enumerate(starts):
+        a.jump_if_less(run.phase, number + 1, start)
+    for number, (feed, group) in enumerate(phases):
+        few, over, more, commit = (a.label() for _ in range(4))
+        a.place(starts[number])
+        a.jump_if_less(group.pending, run.settings.accumulate, few)
+        a.place(commit)
+        _commit(a, run, group)
+        if number + 1 < len(phases):
+            a.set(run.seen, run.group_seen)
+            a.set(run.steps, run.group_steps)
+            a.set(run.phase, number + 1)
+            a.jump(starts[number + 1])
+        else:
+            a.add(run.commits, 1)
+            _start_group(a, run)
+            a.jump(starts[0])
+        a.place(few)
+        a.jump_if_less(run.steps, run.settings.steps, more)
+        a.jump(over)
+        a.place(more)
+        _batches(a, run, [feed], group.pending, starts[number], over)
+        a.jump(starts[number])
+        a.place(over)
+        a.jump_if_less(group.pending, 1, after)
+        a.jump(commit)
+
+
+def _batches(
+    a: Assembler, run: Run, train: Sequence[Feed], count: Cell, top: Label, over: Label
+) -> None:
+    """A full batch, then to `top`; or the tail; or to `over` if there is neither."""
+    first, rest = train[0], a.label()
     if first.full is not None:
         a.jump_if_less(first.full_samples - 1, run.seen, rest)
-        _step(a, run, [(f.full, f.names) for f in train if f.full], group)
+        _step(a, run, [(f.full, f.names) for f in train if f.full], count)
         a.jump(top)
     a.place(rest)
-    if first.tail is not None:
-        a.jump_if_less(first.data.samples - 1, run.seen, after)
-        _step(a, run, [(f.tail, f.names) for f in train if f.tail], group)
+    if first.tail is None:
+        a.jump(over)
+        return
+    a.jump_if_less(first.data.samples - 1, run.seen, over)
+    _step(a, run, [(f.tail, f.names) for f in train if f.tail], count)
 
 
 def _step(
-    a: Assembler, run: Run, phases: Sequence[tuple[Batch, tuple[str, ...]]],
-    group: Group | None,
-) -> None:  # fmt: skip
+    a: Assembler, run: Run, phases: Sequence[tuple[Batch, tuple[str, ...]]], count: Cell
+) -> None:
     """One step; what follows the first phase's program happens only if it commits."""
     size = phases[0][0].size
     for batch, _ in phases:
@@ -224,10 +274,7 @@ def _step(
     for batch, names in phases:
         for name, scalar in batch.told(names).items():
             _record(a, run, name, scalar, size)
-    if group is None:
-        a.add(run.commits, 1)
-    else:
-        a.add(group.pending, 1)
+    a.add(count, 1)
     a.add(run.seen, size)
     a.add(run.steps, 1)
 
@@ -249,7 +296,6 @@ def _commit(a: Assembler, run: Run, group: Group) -> None:
     a.set(group.pending, 0)
     for name, scalar in zip(group.names, group.frame.outputs, strict=False):
         _record(a, run, name, scalar, 1)
-    a.add(run.commits, 1)
 
 
 def validate(a: Assembler, run: Run, validation: Feed) -> None:

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from staticgrad import ops
+from staticgrad.accumulation import Accumulator, Moments, moved
 from staticgrad.amp import LossScale, Pair
 from staticgrad.commit import (
-    Accumulator,
     Commit,
     Rules,
     committed,
@@ -27,9 +27,10 @@ from staticgrad.data import BATCH
 from staticgrad.differentiate import grad
 from staticgrad.errors import DTypeError, GraphError, ShapeError
 from staticgrad.ir.graph import homes, topological
-from staticgrad.ir.node import Input, Parameter, Stored, Tensor, static_shape
+from staticgrad.ir.node import Input, Parameter, Stored, Tensor
 from staticgrad.ir.source import at, here
-from staticgrad.ir.types import FLOAT32, computed, is_float, is_half
+from staticgrad.ir.types import FLOAT32, is_float, is_half
+from staticgrad.nn.normalisation import MOVES, Move
 from staticgrad.ops.named import named
 from staticgrad.optim import Optimizer
 from staticgrad.trees import flatten
@@ -52,7 +53,8 @@ class Phase:
     """One part of a step, an executable of its own.
 
     `scalars` are told for each batch, `marks` for each update; `finite` have to be so
-    before anything is written. `group` is what follows several micro-batches.
+    before anything is written. `group` is what follows several micro-batches, `sums`
+    what they sum up.
     """
 
     scalars: dict[str, Tensor]
@@ -60,6 +62,7 @@ class Phase:
     updates: tuple[Pair, ...]
     finite: tuple[Tensor, ...]
     group: Commit | None = None
+    sums: tuple[Stored, ...] = ()
 
     @property
     def told(self) -> dict[str, Tensor]:
@@ -79,6 +82,11 @@ class Objective:
     def scalars(self) -> dict[str, Tensor]:
         """Losses and metrics."""
         return {n: t for phase in self.phases for n, t in phase.scalars.items()}
+
+    @property
+    def sums(self) -> tuple[Stored, ...]:
+        """What groups of batches sum up."""
+        return tuple(leaf for phase in self.phases for leaf in phase.sums)
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -121,15 +129,21 @@ def objective(
     rules: Rules,
     scales: Sequence[LossScale | None],
     accumulate: int,
+    pool_statistics: bool,
     simplify: bool,
 ) -> Objective:
-    """The Objective of the parts: updates are the optimisers' and those of graphs."""
+    """The Objective of the parts: updates are the optimisers' and those of graphs.
+
+    With `pool_statistics` and groups of batches, running statistics of batch norms move
+    once a group.
+    """
     wanted = [_wanted(part) for part in given]
     _require_disjoint(given, wanted)
     told = _scalars(given, metrics)
     own = _shared_out(told)
+    moves = _moves(told) if pool_statistics and accumulate > 1 else []
     phases = tuple(
-        _phase(part, wrt, scalars, pairs, rules, scale, accumulate, simplify)
+        _phase(part, wrt, scalars, pairs, moves, rules, scale, accumulate, simplify)
         for part, wrt, scalars, pairs, scale in zip(
             given, wanted, told, own, scales, strict=True
         )
@@ -140,10 +154,30 @@ def objective(
     return Objective(phases, _leaves(roots, Input), tuple(stored))
 
 
+def scales_of(
+    wanted: Any, phases: int
+) -> tuple[LossScale | None, list[LossScale | None]]:
+    """The loss scale, and that of each phase."""
+    if wanted is None:
+        return None, [None] * phases
+    if isinstance(wanted, LossScale) and phases == 1:
+        return wanted, [wanted]
+    if wanted == "dynamic":
+        scales = [LossScale() for _ in range(phases)]
+        return scales[0], [*scales]
+    if isinstance(wanted, int | float) and wanted > 0:
+        scales = [LossScale(wanted, 1.0, 1.0) for _ in range(phases)]
+        return scales[0], [*scales]
+    raise GraphError(
+        "Trainer requires loss_scale to be an sg.amp.LossScale (of one loss), "
+        f"'dynamic', a number > 0 or None, got {wanted!r}{at(here())}"
+    )
+
+
 def _phase(
     part: Part, wrt: Sequence[Parameter], scalars: dict[str, Tensor],
-    pairs: Sequence[Pair], rules: Rules, scale: LossScale | None, accumulate: int,
-    simplify: bool,
+    pairs: Sequence[Pair], moves: Sequence[Move], rules: Rules,
+    scale: LossScale | None, accumulate: int, simplify: bool,
 ) -> Phase:  # fmt: skip
     loss = part.loss
     if is_half(loss.dtype):
@@ -160,22 +194,20 @@ def _phase(
         updates = (*gated(done.finite_step, pairs), *done.updates)
         return Phase(scalars, _renamed(part, done.marks), updates, finite)
     ok = counts(rules, loss, grads, scale)
-    group = _accumulator(wrt)
-    added = group.added(grads, _samples(loss))
-    done = committed(group.means(), wrt, part.optimizer, rules, scale, None)
-    late = Commit((*done.updates, *group.cleared()), _renamed(part, done.marks))
-    return Phase(scalars, late.marks, (*gated(ok, pairs), *added), finite, late)
-
-
-def _accumulator(wrt: Sequence[Parameter]) -> Accumulator:
-    sums: list[Stored] = [
-        ops.state(
-            np.zeros(static_shape(p.shape) or (), computed(p.dtype)),
-            name=f"{p.name}.accumulated",
-        )
-        for p in wrt
-    ]
-    return Accumulator(wrt, [*sums, ops.state(np.float64(0), name="accumulated")])
+    group = Accumulator(wrt)
+    updated = {leaf for leaf, _ in pairs}
+    pooled = [Moments(move) for move in moves if move.running_mean in updated]
+    running = moved(pooled)
+    own = [pair for pair in pairs if pair[0] not in {leaf for leaf, _ in running}]
+    own += [pair for moments in pooled for pair in moments.added()]
+    added = group.added(grads, _samples(loss), ok)
+    done = committed(group.means(), wrt, part.optimizer, rules, scale, group.weight)
+    clear = [*group.cleared(), *(p for m in pooled for p in m.cleared())]
+    late = (*done.updates, *gated(done.finite_step, running), *clear)
+    commit = Commit(late, _renamed(part, done.marks))
+    updates = (*gated(ok, own), *added)
+    sums = tuple(leaf for leaf, _ in clear)
+    return Phase(scalars, commit.marks, updates, finite, commit, sums)
 
 
 def _samples(loss: Tensor) -> Tensor:
@@ -250,6 +282,12 @@ def _shared_out(told: Sequence[Mapping[str, Tensor]]) -> list[list[Pair]]:
             fitting = [n for n, nodes in enumerate(reached) if nodes & needed]
             shares[fitting[0] if fitting else 0].append(pair)
     return shares
+
+
+def _moves(told: Sequence[Mapping[str, Tensor]]) -> list[Move]:
+    """How batch norms in the graphs of what is told move their running statistics."""
+    graphs = dict.fromkeys(g for part in told for g in homes(part.values()))
+    return [move for graph in graphs for move in graph.shared.get(MOVES, ())]
 
 
 def _pairs(phase: Phase) -> tuple[Pair, ...]:

@@ -8,7 +8,7 @@ it; the progress bar reads it meanwhile; Trainer saves it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -73,7 +73,9 @@ class Run:
 
     `epoch` counts over the trainer's life; `started` is 1 within an epoch; `seen` are
     the samples of the epoch whose steps are done; `row` is the next row of the history;
-    `commits` are the updates of the epoch.
+    `commits` are the updates of the epoch. In groups of batches `phase` is the phase
+    being run, `group_seen` and `group_steps` are where its group began. `ended` is 1
+    once a callback has ended the run.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -85,6 +87,10 @@ class Run:
         self.steps = Cell(0)
         self.row = Cell(0)
         self.commits = Cell(0)
+        self.phase = Cell(0)
+        self.group_seen = Cell(0)
+        self.group_steps = Cell(0)
+        self.ended = Cell(0)
         self.seed = Cell((settings.seed + 2**63) % 2**64 - 2**63)
         self.order = np.arange(settings.samples, dtype=np.int64)
         told = (*settings.names, *settings.marks)
@@ -102,7 +108,7 @@ class Run:
         """Whether nothing is left to do."""
         epochs = self.epoch.value - self.settings.first_epoch
         all_steps = self.steps.value >= self.settings.steps and not self.started.value
-        return epochs >= self.settings.epochs or all_steps
+        return bool(self.ended.value) or epochs >= self.settings.epochs or all_steps
 
     @property
     def history(self) -> History:
@@ -133,30 +139,55 @@ class Run:
     def saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Arrays and facts from which `restored` makes the run again."""
         arrays: dict[str, Array] = {f"column.{n}": c for n, c in self.columns.items()}
-        arrays["order"] = self.order
+        if self.started.value:
+            arrays["order"] = self.order
         for name, total in self.totals.items():
             arrays[f"total.{name}"] = total.array
         cells = {name: getattr(self, name).value for name in _CELLS}
         return arrays, {"settings": asdict(self.settings), "cells": cells}
 
 
-_CELLS = ("epoch", "started", "seen", "steps", "row", "commits")
+_CELLS = (
+    "epoch", "started", "seen", "steps", "row", "commits", "phase", "group_seen",
+    "group_steps", "ended",
+)  # fmt: skip
 
 
-def restored(arrays: Mapping[str, Array], facts: Mapping[str, Any]) -> Run:
-    """The run that `saved` has taken apart."""
-    settings = dict(facts["settings"])
-    settings["names"] = tuple(settings["names"])
-    settings["marks"] = tuple(settings.get("marks", ()))
-    run = Run(Settings(**settings))
+def restored(
+    arrays: Mapping[str, Array],
+    facts: Mapping[str, Any],
+    settings: Settings | None = None,
+) -> Run:
+    """The run that `saved` has taken apart; with `settings` of more epochs, longer."""
+    old = dict(facts["settings"])
+    old["names"], old["marks"] = tuple(old["names"]), tuple(old.get("marks", ()))
+    run = Run(settings or Settings(**old))
     for name in _CELLS:
         getattr(run, name).value = facts["cells"].get(name, 0)
-    run.order[...] = arrays["order"]
+    if run.started.value:
+        run.order[...] = arrays["order"]
     for name, column in run.columns.items():
-        np.copyto(column, arrays[f"column.{name}"])
+        known = arrays[f"column.{name}"]
+        column[: len(known)] = known[: len(column)]
     for name, total in run.totals.items():
         total.array[...] = arrays[f"total.{name}"]
     return run
+
+
+def resumed(run: Run, wanted: Settings) -> Run:
+    """`run`, to go on by the arguments `wanted`, which may ask for more epochs.
+
+    GraphError if they differ otherwise.
+    """
+    settings = replace(wanted, first_epoch=run.settings.first_epoch)
+    if settings == run.settings:
+        return run
+    more = settings.epochs > run.settings.epochs
+    same = replace(settings, epochs=run.settings.epochs) if more else settings
+    _require_equal(run.settings, same)
+    longer = restored(*run.saved(), settings)
+    longer.ended.value = 0
+    return longer
 
 
 def after_phases(error: BaseException, number: int) -> BaseException:
@@ -174,14 +205,14 @@ def _noted(error: BaseException, where: str) -> BaseException:
     return error
 
 
-def require_equal(stored: Settings, wanted: Settings) -> None:
+def _require_equal(stored: Settings, wanted: Settings) -> None:
     """GraphError naming what differs between a stored run and the call to resume it."""
     old, new = asdict(stored), asdict(wanted)
-    differing = [k for k in old if old[k] != new[k] and k != "first_epoch"]
+    differing = [k for k in old if old[k] != new[k]]
     if differing:
         name = differing[0]
         raise GraphError(
-            f"fit(resume=True) requires the arguments of the run that was stopped, got "
+            f"fit(resume=True) requires the arguments of the run before, got "
             f"{name} {new[name]!r}, not {old[name]!r}; repeat the call, or leave "
             f"resume out{at(here())}"
         )

@@ -1,13 +1,14 @@
-"""What a Trainer saves: leaves, optimiser states, counters and the run that stopped.
+"""What a Trainer saves: leaves, optimiser states, counters and where the run stands.
 
 Parameters keep their names, so other programs can read them; states have the prefix
-``state:``, the optimiser's ``optimizer:``, a stopped run's arrays ``run:``. Loading
-checks every name, shape and dtype before it writes anything.
+``state:``, the optimiser's ``optimizer:``, arrays of the last run ``run:``, batches
+that wait for the rest of their group ``batch:``. Loading checks every name, shape and
+dtype before it writes anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ Array = npt.NDArray[Any]
 
 VERSION = 1
 RUN = "run:"
+BATCH = "batch:"
 
 
 def named_leaves(
@@ -44,27 +46,39 @@ def named_leaves(
 
 
 def taken(
-    leaves: Mapping[str, Stored], epochs: int, run: Run | None
-) -> tuple[dict[str, Array], dict[str, Any]]:
+    leaves: Mapping[str, Stored], epochs: int, run: Run | None,
+    waiting: Sequence[Mapping[str, Array]],
+) -> tuple[dict[str, Array], dict[str, Any]]:  # fmt: skip
     """The arrays and facts to save."""
     arrays = {name: leaf.value for name, leaf in leaves.items()}
     facts: dict[str, Any] = {"version": VERSION, "epochs": epochs, "run": None}
     if run is not None:
         run_arrays, facts["run"] = run.saved()
         arrays |= {RUN + name: array for name, array in run_arrays.items()}
+    for number, batch in enumerate(waiting):
+        arrays |= {f"{BATCH}{number}:{name}": array for name, array in batch.items()}
     return arrays, facts
+
+
+def batches(arrays: Mapping[str, Array]) -> list[dict[str, Array]]:
+    """The batches that were waiting when `arrays` were taken."""
+    found: dict[int, dict[str, Array]] = {}
+    for key in sorted(key for key in arrays if key.startswith(BATCH)):
+        _, number, name = key.split(":")
+        found.setdefault(int(number), {})[name] = arrays[key]
+    return [found[number] for number in sorted(found)]
 
 
 def put_back(
     leaves: Mapping[str, Stored], arrays: Mapping[str, Array], facts: Mapping[str, Any]
 ) -> tuple[int, Run | None]:
-    """Write the leaves; returns the epochs so far and the run that was stopped."""
+    """Write the leaves; returns the epochs so far and the last run."""
     if facts.get("version") != VERSION:
         raise GraphError(
             f"load requires version {VERSION} of the file, got {facts.get('version')}; "
             f"save it again with this version of staticgrad{at(here())}"
         )
-    saved = {name: a for name, a in arrays.items() if not name.startswith(RUN)}
+    saved = {name: a for name, a in arrays.items() if not name.startswith((RUN, BATCH))}
     _require_same(leaves, saved)
     run = None
     if facts["run"] is not None:

@@ -6,7 +6,7 @@ the same order of samples, the same sums, the same places to stop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from staticgrad.compiler.assembler import Cell
 from staticgrad.compiler.executable import Executable
 from staticgrad.compiler.vm import FINISHED, STOPPED
 from staticgrad.data import Dataset
+from staticgrad.grouping import Grouping
 from staticgrad.ops.philox import philox
 from staticgrad.run import Run, after_phases
 
@@ -39,7 +40,7 @@ def permutation(count: int, seed: int, epoch: int) -> Array:
 
 def train(
     run: Run, steps: Sequence[Executable], data: Dataset, scorer: Executable | None,
-    validation: Dataset | None, stop: Cell, group: tuple[Executable, Cell] | None,
+    validation: Dataset | None, stop: Cell, grouping: Grouping | None,
 ) -> int:  # fmt: skip
     """Continue `run` until it is done (FINISHED) or `stop` is set (STOPPED)."""
     while run.started.value or (
@@ -47,16 +48,12 @@ def train(
     ):
         if not run.started.value:
             _start_epoch(run)
-        for rows in _remaining(run, data):
-            if group is not None and group[1].value >= run.settings.accumulate:
-                _commit(run, *group)
-            if stop.value:
-                return STOPPED
-            _step(run, steps, data.batch(rows), len(rows))
-            if group is not None:
-                group[1].value += 1
-        if group is not None and group[1].value:
-            _commit(run, *group)
+        if grouping is None:
+            stopped = not _steps(run, steps, data, stop)
+        else:
+            stopped = not _groups(run, steps, data, stop, grouping)
+        if stopped:
+            return STOPPED
         if scorer is not None and validation is not None:
             stopped = not validate(run, scorer, validation, stop)
             if stopped:
@@ -74,13 +71,55 @@ def _start_epoch(run: Run) -> None:
         total.value = 0.0
     run.seen.value = 0
     run.commits.value = 0
+    _start_group(run)
     run.started.value = 1
 
 
-def _remaining(run: Run, data: Dataset) -> Iterator[Array]:
-    while run.steps.value < run.settings.steps and run.seen.value < data.samples:
-        first = run.seen.value
-        yield run.order[first : first + run.settings.batch_size]
+def _start_group(run: Run) -> None:
+    run.phase.value = 0
+    run.group_seen.value = run.seen.value
+    run.group_steps.value = run.steps.value
+
+
+def _left(run: Run, data: Dataset) -> bool:
+    steps, seen = run.steps.value, run.seen.value
+    return bool(steps < run.settings.steps and seen < data.samples)
+
+
+def _rows(run: Run) -> Array:
+    return run.order[run.seen.value :][: run.settings.batch_size]
+
+
+def _steps(run: Run, steps: Sequence[Executable], data: Dataset, stop: Cell) -> bool:
+    """Steps until none is left, each an update; False if stopped before."""
+    while _left(run, data):
+        if stop.value:
+            return False
+        rows = _rows(run)
+        _step(run, steps, data.batch(rows), len(rows))
+        run.commits.value += 1
+    return True
+
+
+def _groups(
+    run: Run, steps: Sequence[Executable], data: Dataset, stop: Cell, grouping: Grouping
+) -> bool:
+    """Groups of batches until none is left, phase by phase; False if stopped before."""
+    pending = grouping.pending
+    while _left(run, data) or pending.value:
+        phase = run.phase.value
+        if pending.value >= grouping.size or not _left(run, data):
+            _commit(run, grouping)
+            continue
+        if stop.value and not phase:
+            return False
+        rows = _rows(run)
+        try:
+            _step(run, [steps[phase]], data.batch(rows), len(rows))
+        except Exception as error:  # noqa: BLE001  a function of the user's, too
+            raise after_phases(error, phase) from error.__cause__
+        pending.value += 1
+    return True
 
 
 def _called(
@@ -104,8 +143,6 @@ def _step(
             raise after_phases(error, number) from error.__cause__
     for name, value in told.items():
         _record(run, name, value, rows)
-    if run.settings.accumulate == 1:
-        run.commits.value += 1
     run.seen.value += rows
     run.steps.value += 1
 
@@ -117,11 +154,18 @@ def _record(run: Run, name: str, value: Array, rows: int) -> None:
         run.columns[name][run.steps.value] = value
 
 
-def _commit(run: Run, group: Executable, pending: Cell) -> None:
-    for name, value in _called(run, group, {}).items():
+def _commit(run: Run, grouping: Grouping) -> None:
+    phase = run.phase.value
+    for name, value in _called(run, grouping.commits[phase], {}).items():
         _record(run, name, value, 1)
-    pending.value = 0
-    run.commits.value += 1
+    grouping.pending.value = 0
+    if phase + 1 == len(grouping.commits):
+        run.commits.value += 1
+        _start_group(run)
+        return
+    run.phase.value = phase + 1
+    run.seen.value = run.group_seen.value
+    run.steps.value = run.group_steps.value
 
 
 def validate(run: Run, scorer: Executable, data: Dataset, stop: Cell) -> bool:

@@ -10,7 +10,7 @@ one call per epoch where callbacks ask for Python.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -33,10 +33,11 @@ from staticgrad.errors import (
     GraphError,
 )
 from staticgrad.function import compile as compile_graph
+from staticgrad.grouping import Grouping
 from staticgrad.interrupt import run_interruptibly
 from staticgrad.ir.node import State, Tensor
 from staticgrad.ir.source import at, here
-from staticgrad.objective import objective, parts
+from staticgrad.objective import objective, parts, scales_of
 from staticgrad.optim import Clip, Optimizer
 from staticgrad.run import (
     FOREVER,
@@ -46,8 +47,8 @@ from staticgrad.run import (
     Settings,
     after_phases,
     evaluation,
+    resumed,
 )
-from staticgrad.run import require_equal as require_same_settings
 from staticgrad.watching import GradientWatch, StepTaps
 
 Data: TypeAlias = Mapping[str, npt.ArrayLike]
@@ -68,7 +69,11 @@ class Trainer:
     ``critic_loss`` for the key "critic".
 
     `accumulate` joins the gradients of so many batches, weighted by samples, before
-    each update; what is left at the end of an epoch is updated, too.
+    each update; what is left at the end of an epoch is updated, too. Later phases run
+    over all of them once earlier ones are updated, as over one large batch. Batch norms
+    normalise each of these batches by its own statistics; with `pool_statistics` their
+    running mean and variance move once an update, by mean and variance of all samples
+    of its batches, not once a batch.
 
     `check_finite` is "loss", "gradients" (the loss, too) or None. What happens where
     they are not: `on_nonfinite` "raise" (NonFiniteError, the step changes nothing),
@@ -104,6 +109,7 @@ class Trainer:
         *,
         target: Literal["cpu", "cuda", "reference"] = "cpu",
         accumulate: int = 1,
+        pool_statistics: bool = False,
         clip: Clip | Iterable[Clip] | None = None,
         loss_scale: LossScale | Literal["dynamic"] | float | None = None,
         check_finite: CheckFinite = "loss",
@@ -114,11 +120,11 @@ class Trainer:
         given = parts(loss, optimizer, parameters)
         self.optimizers = tuple(part.optimizer for part in given)
         self.target: Literal["cpu", "cuda", "reference"] = target
-        self.accumulate = _checked_accumulate(accumulate, len(given))
-        self.loss_scale, scales = _scales(loss_scale, len(given))
+        self.accumulate = _checked_accumulate(accumulate)
+        self.loss_scale, scales = scales_of(loss_scale, len(given))
         chosen = rules(check_finite, on_nonfinite, clip, self.loss_scale is not None)
         self._objective = goal = objective(
-            given, metrics or {}, chosen, scales, self.accumulate,
+            given, metrics or {}, chosen, scales, self.accumulate, pool_statistics,
             simplify=target != "reference",
         )  # fmt: skip
         self._steps: tuple[Executable, ...] = tuple(
@@ -132,12 +138,11 @@ class Trainer:
         self._taps = StepTaps(
             given[0].loss, given[0].parameters, simplify=target != "reference"
         )
-        self._group = self._compiled_group()
-        self._pending = Cell(0)
+        self._group = self._grouping()
         self._stored = snapshot.named_leaves(goal.stored, self._optimizer_states)
         self._plan: Plan | None = None
         self._epochs = 0
-        self._stopped: Run | None = None
+        self._last: Run | None = None
         self.history: History = {}
 
     def tap(
@@ -166,16 +171,21 @@ class Trainer:
         """
         return self._taps.watch(self._steps[0], last)
 
-    def _compiled_group(self) -> Executable | None:
-        """What commits a group of micro-batches."""
-        group = self._objective.phases[0].group
-        if group is None:
+    def _grouping(self) -> Grouping | None:
+        """What commits groups of micro-batches."""
+        goal = self._objective
+        late = [phase.group for phase in goal.phases if phase.group is not None]
+        if not late:
             return None
         with replay.beside(self._steps[0]):
-            return compile_graph(
-                group.marks, inputs=(), updates=group.updates, mode="train",
-                target=self.target,
+            commits = tuple(
+                compile_graph(
+                    group.marks, inputs=(), updates=group.updates, mode="train",
+                    target=self.target,
+                )
+                for group in late
             )  # fmt: skip
+        return Grouping(self.accumulate, commits, goal.sums, goal.inputs)
 
     @property
     def optimizer(self) -> Optimizer:
@@ -235,8 +245,8 @@ class Trainer:
             f"training step{f', phase {n}' if several else ''}\n{step.explain()}"
             for n, step in enumerate(self._steps, 1)
         ]
-        if self._group is not None:
-            found.append(f"update after {self.accumulate}\n{self._group.explain()}")
+        for commit in self._group.commits if self._group else ():
+            found.append(f"update after {self.accumulate}\n{commit.explain()}")
         if "_score" in self.__dict__:
             found.append(f"evaluation\n{self._score.explain()}")
         return "\n\n".join(found)
@@ -245,20 +255,19 @@ class Trainer:
         """One step on one batch; loss and metrics as they were before the update.
 
         With `accumulate` the update comes with every so many steps; what is told once
-        an update, such as "clipped", is in the result of such a step.
+        an update, such as "clipped", is in the result of such a step. So is what later
+        phases tell: they run over all these batches then, of which copies are kept.
         """
         self._plan = None
         told: dict[str, Any] = {}
+        if self._group is not None:
+            told = self._group.step(self._steps, batch)
+            return {name: float(value) for name, value in told.items()}
         for number, step in enumerate(self._steps):
             try:
                 told |= step(**batch)
             except Exception as error:  # noqa: BLE001  a function of the user's, too
                 raise after_phases(error, number) from error.__cause__
-        if self._group is not None:
-            self._pending.value += 1
-            if self._pending.value >= self.accumulate:
-                told |= self._group()
-                self._pending.value = 0
         return {name: float(value) for name, value in told.items()}
 
     def evaluate(
@@ -285,7 +294,7 @@ class Trainer:
         else:
             feed = loop.feed(self._score, ready, size, self._names)
             program = loop.evaluation_program(run, feed)
-            _require_success(_finish(program.run), run, [feed])
+            _require_success(_finish(program.run), run, [(0, feed)])
         row = {name: float(column[0]) for name, column in run.columns.items()}
         return {name: row[f"val_{name}"] for name in self._names}
 
@@ -322,8 +331,9 @@ class Trainer:
 
         Ctrl-C raises KeyboardInterrupt after the step being done; parameters and
         optimiser are those of the last finished step, and the same call with
-        ``resume=True`` goes on as if nothing had happened. Otherwise epochs are
-        additional. Raises NonFiniteError, IndexOutOfRange (with the user's line),
+        ``resume=True`` goes on as if nothing had happened: at once with the history if
+        the run had ended, up to `epochs` in all if those are more now. Otherwise epochs
+        are additional. Raises NonFiniteError, IndexOutOfRange (with the user's line),
         GraphError, ShapeError and DTypeError for bad data, ValueError for empty data.
         """
         ready = dataset(self._objective.inputs, data, batch_axis)
@@ -333,17 +343,18 @@ class Trainer:
         settings = self._settings(
             ready, scored, epochs, batch_size, shuffle, seed, steps, record
         )
-        run = self._run(settings, resume)
         after = listed(callbacks, early_stopping)
+        self._last = run = self._run(settings, resume)
+        if run.done:
+            self.history = run.history
+            return self.history
         work = self._work(run, ready, scored)
-        self._stopped = run
         try:
             with shown(run, progress):
                 advance(run, work, after)
         finally:
             self._epochs = run.epoch.value
             self.history = run.history
-        self._stopped = None
         return self.history
 
     def _settings(
@@ -378,22 +389,22 @@ class Trainer:
         )  # fmt: skip
 
     def _run(self, settings: Settings, resume: bool) -> Run:
-        if not resume or self._stopped is None:
-            return Run(settings)
-        require_same_settings(self._stopped.settings, settings)
-        return self._stopped
+        if resume and self._last is not None:
+            return resumed(self._last, settings)
+        if self._group is not None:
+            self._group.start(self._steps)
+        return Run(settings)
 
     def _work(
         self, run: Run, data: Dataset, scored: Dataset | None
     ) -> Callable[[], object]:
         """A function that takes `run` as far as its cell ``last_epoch`` says."""
         score = self._score if scored else None
-        group = None if self._group is None else (self._group, self._pending)
-        several = group is not None or len(self._steps) > 1
+        several = self._group is not None or len(self._steps) > 1
         if self.target == "reference" or (self.target == "cuda" and several):
             return lambda: _finish(
                 lambda stop: stepwise.train(
-                    run, self._steps, data, score, scored, stop, group
+                    run, self._steps, data, score, scored, stop, self._group
                 )
             )
         size = run.settings.batch_size
@@ -409,20 +420,24 @@ class Trainer:
         if score is not None and scored is not None:
             fewer = min(size, scored.samples)
             scorer = loop.feed(score, scored, fewer, self._names)
-        late = None
-        if self._group is not None:
-            late = loop.group(self._group, self._objective.marks, self._pending)
-        program = loop.training_program(run, feeds, scorer, late)
-        sources = [*feeds, *(part for part in (scorer, late) if part is not None)]
-        return lambda: _require_success(_finish(program.run), run, sources, len(feeds))
+        groups = loop.groups(self._group, self._objective.phases)
+        program = loop.training_program(run, feeds, scorer, groups)
+        sources: list[tuple[int, loop.Feed | loop.Group]] = [
+            *enumerate(feeds), *enumerate(groups)
+        ]  # fmt: skip
+        if scorer is not None:
+            sources.append((0, scorer))
+        return lambda: _require_success(_finish(program.run), run, sources)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write parameters, states, optimiser and a stopped run to one file.
+        """Write parameters, states, optimiser and the last run to one file.
 
         The file is safetensors, replaced atomically; parameters keep their names.
         """
-        arrays, facts = snapshot.taken(self._stored, self._epochs, self._stopped)
-        facts["pending"] = self._pending.value
+        waiting = self._group.waiting if self._group else ()
+        arrays, facts = snapshot.taken(self._stored, self._epochs, self._last, waiting)
+        if self._group is not None:
+            facts["pending"] = self._group.pending.value
         saving.write(path, arrays, facts)
 
     def load(self, path: str | os.PathLike[str]) -> None:
@@ -432,8 +447,10 @@ class Trainer:
         has been changed.
         """
         arrays, facts = saving.read(path)
-        self._epochs, self._stopped = snapshot.put_back(self._stored, arrays, facts)
-        self._pending.value = facts.get("pending", 0)
+        self._epochs, self._last = snapshot.put_back(self._stored, arrays, facts)
+        if self._group is not None:
+            self._group.pending.value = facts.get("pending", 0)
+            self._group.waiting = snapshot.batches(arrays)
 
 
 def _finish(work: Callable[[Cell], int]) -> int:
@@ -446,51 +463,26 @@ def _finish(work: Callable[[Cell], int]) -> int:
 
 
 def _require_success(
-    code: int, run: Run, sources: Sequence[loop.Feed | loop.Group], phases: int = 1
+    code: int, run: Run, sources: Iterable[tuple[int, loop.Feed | loop.Group]]
 ) -> None:
     """Raise what `code` stands for, with the step at which it happened.
 
-    The first `phases` of the sources are those of a step, in order.
+    The sources have the number of their phase.
     """
     if code == FINISHED:
         return
-    for number, source in enumerate(sources):
+    for number, source in sources:
         error = source.failure()
         if error is not None:
-            raise run.located(after_phases(error, number if number < phases else 0))
+            raise run.located(after_phases(error, number))
     raise CompilerBug(f"a training program ended with the unknown code {code}")
 
 
-def _checked_accumulate(number: int, phases: int) -> int:
+def _checked_accumulate(number: int) -> int:
     found = whole("accumulate", number)
     if found < 1:
         raise GraphError(
             f"Trainer requires accumulate of at least 1, got {found}; "
             f"it counts the batches of one update{at(here())}"
         )
-    if found > 1 and phases > 1:
-        raise GraphError(
-            f"accumulate requires one loss, got {phases} phases, whose updates later "
-            f"phases have to see; use larger batches{at(here())}"
-        )
     return found
-
-
-def _scales(
-    wanted: Any, phases: int
-) -> tuple[LossScale | None, list[LossScale | None]]:
-    """The loss scale, and that of each phase."""
-    if wanted is None:
-        return None, [None] * phases
-    if isinstance(wanted, LossScale) and phases == 1:
-        return wanted, [wanted]
-    if wanted == "dynamic":
-        scales = [LossScale() for _ in range(phases)]
-        return scales[0], [*scales]
-    if isinstance(wanted, int | float) and wanted > 0:
-        scales = [LossScale(wanted, 1.0, 1.0) for _ in range(phases)]
-        return scales[0], [*scales]
-    raise GraphError(
-        "Trainer requires loss_scale to be an sg.amp.LossScale (of one loss), "
-        f"'dynamic', a number > 0 or None, got {wanted!r}{at(here())}"
-    )

@@ -127,7 +127,7 @@ def test_a_failed_step_changes_nothing_and_is_named():
     bad["y"][SAMPLES - 3] = 5
     with pytest.raises(sg.IndexOutOfRange, match=r"got 5 at position 3.*in step 3, ep"):
         trainer.fit(bad, batch_size=8, shuffle=False, progress=False)
-    assert trainer._stopped.steps.value == 2
+    assert trainer._last.steps.value == 2
     after = {name: leaf.value for name, leaf in trainer._stored.items()}
     assert any((before[name] != after[name]).any() for name in before)
     trainer.fit(data, batch_size=8, progress=False)  # the status was cleared

@@ -93,7 +93,7 @@ LONG = FIT | {"epochs": 1500}
 
 def stop_at(trainer, cells, fits, steps):
     """Stop the fit that follows `fits` others once the run has done `steps` steps."""
-    while len(cells) <= fits or trainer._stopped.steps.value < steps:
+    while len(cells) <= fits or trainer._last.steps.value < steps:
         time.sleep(0.0005)
     cells[-1].value = 1
 
@@ -114,7 +114,7 @@ def fit_with_stops(trainer, monkeypatch, at):
             stopper.start()
             trainer.fit(DATA, **LONG, resume=True)
         except KeyboardInterrupt:
-            stops.append(trainer._stopped.steps.value)
+            stops.append(trainer._last.steps.value)
         stopper.join()
     return trainer.fit(DATA, **LONG, resume=True), stops
 
@@ -155,9 +155,43 @@ def test_resuming_with_other_arguments_is_refused(monkeypatch):
         trainer.fit(DATA, **FIT | {"batch_size": 8}, resume=True)
 
 
-def test_resuming_without_a_stopped_run_starts_one():
+def test_resuming_without_a_run_starts_one():
     trainer, _ = make()
     assert len(trainer.fit(DATA, **FIT, resume=True)["loss"]) == 6
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+@pytest.mark.parametrize("record", ["epoch", "step"])
+def test_a_finished_run_is_finished_for_good_and_can_be_made_longer(
+    target, record, tmp_path
+):
+    fit = FIT | {"record": record}
+    longer = fit | {"epochs": FIT["epochs"] + 2}
+    first, graph = make(target=target)
+    expected = first.fit(DATA, **fit)
+    before = leaves(first, graph)
+    assert_equal(first.fit(DATA, **fit, resume=True), expected)
+    assert_equal(leaves(first, graph), before)
+    first.save(tmp_path / "finished")
+    second, other = make(target=target)
+    second.load(tmp_path / "finished")
+    assert_equal(second.fit(DATA, **fit, resume=True), expected)
+    assert_equal(second.history, expected)
+    assert_equal(leaves(second, other), before)
+    whole, graph_whole = make(target=target)
+    wanted = whole.fit(DATA, **longer)
+    assert_equal(second.fit(DATA, **longer, resume=True), wanted)
+    assert_equal(leaves(second, other), leaves(whole, graph_whole))
+    with pytest.raises(sg.GraphError, match="epochs 6, not 8"):
+        second.fit(DATA, **fit, resume=True)
+
+
+def test_steps_of_a_finished_run_stay_what_they_were():
+    trainer, _ = make()
+    trainer.fit(DATA, **FIT | {"epochs": None, "steps": 20})
+    assert len(trainer.fit(DATA, **FIT | {"epochs": None, "steps": 20})["loss"]) == 2
+    with pytest.raises(sg.GraphError, match="steps 60, not 20"):
+        trainer.fit(DATA, **FIT | {"epochs": None, "steps": 60}, resume=True)
 
 
 INTERRUPTED = """
@@ -189,7 +223,7 @@ INTERRUPTED = """
         late = time.perf_counter() - sent[0]
         finite = all(np.isfinite(p.value).all() for p in graph.parameters.values())
         steps = trainer.optimizer.states["step"].value
-        same = steps == 63 + trainer._stopped.steps.value
+        same = steps == 63 + trainer._last.steps.value
         default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
         print(late, finite, same, default)
 """
@@ -336,7 +370,10 @@ def test_a_callback_that_returns_true_ends_the_training():
     trainer, _ = make()
     history = trainer.fit(DATA, **FIT, callbacks=[lambda epoch, row: epoch == 2])
     assert len(history["loss"]) == 3
-    assert len(trainer.fit(DATA, **FIT, resume=True)["loss"]) == 6
+    assert len(trainer.fit(DATA, **FIT, resume=True)["loss"]) == 3
+    longer = FIT | {"epochs": 8}
+    assert len(trainer.fit(DATA, **longer, resume=True)["loss"]) == 8
+    assert len(trainer.fit(DATA, **FIT)["loss"]) == 6
 
 
 def test_an_exception_of_a_callback_leaves_a_run_to_resume():

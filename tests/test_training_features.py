@@ -437,7 +437,6 @@ PHASES = [
     ([(W * W, SGD, W), (W * W, SGD, W)], {}, "parameters of their own, got 'w'"),
     ([(W * W,)], {}, "phases as \\(loss, optimizer, parameters\\)"),
     ([(W * W, 0.1, W)], {}, "an optimizer in phase 1, got 0.1"),
-    ([(W * W, SGD, W), (W, SGD, [])], {"accumulate": 2}, "accumulate requires one"),
     ([(W * W, SGD), (W, SGD, [])], {"loss_scale": sg.amp.LossScale()}, "of one loss"),
 ]
 

@@ -7,21 +7,23 @@ batch is divided by the root of its biased variance, running variances are unbia
 `momentum` is the share of the new batch.
 
 Statistics of 16-bit inputs are taken in float32, and running ones are float32. With
-``Trainer(accumulate=N)`` batch statistics are those of a micro-batch, as in PyTorch;
-layer and group norms do not depend on the batch.
+``Trainer(accumulate=N)`` a batch is normalised by the statistics of its micro-batch, as
+in PyTorch; ``pool_statistics=True`` moves the running ones once an update by the mean
+and variance of all its micro-batches. Layer and group norms do not depend on the batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from staticgrad import ops
 from staticgrad.errors import GraphError, ShapeError
-from staticgrad.ir.graph import current_graph
+from staticgrad.ir.graph import Graph, current_graph
 from staticgrad.ir.node import Parameter, State, Tensor
-from staticgrad.ir.size import product
+from staticgrad.ir.size import Size, product
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import computed, is_half
 from staticgrad.nn import initial
@@ -173,6 +175,29 @@ class GroupNorm(Module):
         return group_norm(x, self.groups, self.weight, self.bias, self.eps)
 
 
+MOVES = "moves of running statistics"  # where a Graph keeps them
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One call of a batch norm: statistics of its batch, and what they move.
+
+    `variance` is biased, `count` is how many numbers each of them was taken of.
+    """
+
+    running_mean: State
+    running_var: State
+    mean: Tensor
+    variance: Tensor
+    count: Size | int
+    momentum: float
+
+    def towards(self, old: Tensor, new: Tensor) -> Tensor:
+        """A running statistic that was `old` after a batch whose own is `new`."""
+        moved = old * (1 - self.momentum) + self.momentum * new
+        return moved.astype(old.dtype)
+
+
 class _BatchNorm(Module):
     """Statistics over all axes but the channels' (axis 1); see BatchNorm1d."""
 
@@ -220,27 +245,26 @@ class _BatchNorm(Module):
         mean = ops.mean(wide, axes)
         away = wide - _row(mean, x)
         variance = ops.mean(away * away, axes)
-        self._keep("running_mean", mean)
         count = product(tuple(x.shape[axis] for axis in axes))
         spread = ops.sum(away * away, axes) / ops.maximum(count - 1, 1)
-        self._keep("running_var", spread)
+        move = Move(
+            self.running_mean, self.running_var, mean, variance, count, self.momentum
+        )
+        _keep(graph, move, self.running_mean, mean)
+        _keep(graph, move, self.running_var, spread)
+        graph.shared.setdefault(MOVES, []).append(move)
         centre = ops.by_mode(train=mean, eval=self.running_mean.astype(mean.dtype))
         scale = ops.by_mode(train=variance, eval=self.running_var.astype(mean.dtype))
         y = (wide - _row(centre, x)) * _row(ops.rsqrt(scale + self.eps), x)
         y = _affine(y, _row(self.weight, x), _row(self.bias, x))
         return y.astype(x.dtype) if is_half(x.dtype) else y
 
-    def _keep(self, name: str, new: Tensor) -> None:
-        """Move a running statistic towards `new`; again for each call of the layer."""
-        state: State = getattr(self, name)
-        graph = current_graph()
-        assert graph is not None
-        old = graph.pending(state)
-        before = state if old is None else old
-        share = self.momentum
-        moved = before * (1 - share) + share * ops.stop_gradient(new)
-        kept = ops.by_mode(train=moved.astype(state.dtype), eval=state)
-        graph.replace_update(state, kept)
+
+def _keep(graph: Graph, move: Move, state: State, new: Tensor) -> None:
+    """Move a running statistic towards `new`; again for each call of the layer."""
+    old = graph.pending(state)
+    moved = move.towards(state if old is None else old, ops.stop_gradient(new))
+    graph.replace_update(state, ops.by_mode(train=moved, eval=state))
 
 
 class BatchNorm1d(_BatchNorm):
