@@ -38,10 +38,11 @@ def explain_cuda(
     ):
         if number == target.code.schedule.commit:
             lines.append("  ---- commit: nothing below can fail ----")
-        how = "cuBLAS"
+        how = "cuBLAS" if isinstance(kernel, GemmKernel) else "on the host"
         if source is not None and source.mapping is not None:
             how = f"by {source.mapping.worker}"
         lines.append(f"  {number}: {kernel.name}{_axes(kernel)}  {how}")
+        lines += _calls_of_python(kernel)
     plans = [line for p in target.planned for line in (_plan_line(p), *_again_lines(p))]
     lines += [f"  {line}" for line in dict.fromkeys(plans)]
     return "\n".join(lines + [f"note: {note}" for note in notes])

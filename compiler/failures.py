@@ -190,6 +190,16 @@ def noted(error: BaseException, op: str, source: Source | None) -> BaseException
     return error
 
 
+def raised_by(
+    function: Foreign, error: BaseException, position: int, op: str,
+    source: Source | None,
+) -> BaseException:  # fmt: skip
+    """What is raised where `function` has raised `error`: of Python the same object."""
+    if function.target is not None:
+        return noted(error, op, source)
+    return user_error(op, type(error), error.args, position, source)
+
+
 def user_error(
     op: str, kind: type[BaseException], arguments: tuple[Any, ...], position: int,
     source: Source | None, place: tuple[str, str, int] | None = None,

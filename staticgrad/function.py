@@ -21,7 +21,7 @@ from staticgrad.compiler.backends.reference_target import ReferenceTarget
 from staticgrad.compiler.budget import within
 from staticgrad.compiler.collector import without_collections
 from staticgrad.compiler.cuda.chunks import chunks_on_gpu
-from staticgrad.compiler.cuda.device import current
+from staticgrad.compiler.cuda.device import Device, current
 from staticgrad.compiler.cuda.driver import open_device
 from staticgrad.compiler.executable import Executable, Target
 from staticgrad.compiler.kernels import Site
@@ -107,7 +107,8 @@ def compile(
     _check_symbols(graph)
     checked = [_position(graph.outputs, t) for t in finite]
     budget = budget_bytes("compile", memory_budget)
-    make = partial(_made, graph, mode, target, checked, verify, poison, budget)
+    device = current(open_device) if target == "cuda" else None
+    make = partial(_made, graph, mode, target, checked, verify, poison, budget, device)
     return Executable(
         make(()), used, _tree(treedef, leaves), len(tensors), sizes,
         trace=partial(traced, graph, mode, checked),
@@ -118,15 +119,15 @@ def compile(
 @without_collections()
 def _made(
     graph: Graph, mode: Mode, target: str, checked: Sequence[int], verify: bool,
-    poison: bool, budget: int | None, taps: Sequence[Tap],
+    poison: bool, budget: int | None, device: Device | None, taps: Sequence[Tap],
 ) -> Target:  # fmt: skip
     """What computes `graph`, with `taps` if there are any."""
     whole = tapped(graph, taps) if taps else graph
     demanding = partial(require, requiring(needed(whole.roots, mode)))
     if target == "reference":
         return ReferenceTarget(whole, mode, checked, demanding)
-    if target == "cuda":
-        return _cuda(whole, mode, checked, verify, demanding, budget)
+    if device is not None:
+        return _cuda(whole, mode, checked, verify, demanding, budget, device)
     return _native(whole, mode, checked, verify, poison, demanding, budget)
 
 
@@ -167,8 +168,8 @@ def _fit(
 def _cuda(
     graph: Graph, mode: Mode, checked: Sequence[int], verify: bool,
     demanding: Callable[[Mapping[str, int]], None], budget: int | None,
+    device: Device,
 ) -> CudaTarget:  # fmt: skip
-    device = current(open_device)
     instead: Mapping[Pass, Pass] = {taps: all_taps}
     schedule, placed, sites = _scheduled(graph, mode, checked, verify, instead)
     check = verify_plan if verify else _unverified

@@ -127,13 +127,58 @@ def test_what_a_function_raises_leaves_parameters_alone():
     np.testing.assert_allclose(w.value, 0.9)
 
 
-@pytest.mark.parametrize("kind", ["array", "callback"])
-def test_functions_of_arrays_are_not_on_cuda(kind):
-    x = sg.input("x", (4,))
-    if kind == "array":
-        y = filled(x)
-    else:
-        y = sg.pure_callback(np.sort, x.shape, x.dtype, x)
-    text = "requires what .*not on cuda; use target='cpu'.* at test_cuda_features"
-    with using(EmulatedDevice()), pytest.raises(sg.GraphError, match=text):
-        sg.compile(y, inputs=[x], target="cuda")
+def summed(x):
+    return [sg.sum(filled(x) ** 2), sg.grad(sg.sum(filled(x) ** 2), x)]
+
+
+def sorted_by_python(x):
+    return [sg.pure_callback(np.sort, x.shape, x.dtype, sg.exp(x)) * 2]
+
+
+def in_a_loop(x):
+    rows = sg.reshape(x, (4, 2))
+
+    def step(c, row):
+        y = sg.pure_callback(lambda a: a * a, (2,), "float32", row + c)
+        return y * 0.5, y
+
+    return list(sg.scan(step, sg.zeros(2), rows))
+
+
+def row_by_row(x):
+    return [sg.vmap(filled)(sg.reshape(x, (2, 4)))]
+
+
+@DEVICES
+@pytest.mark.parametrize("make", [summed, sorted_by_python, in_a_loop, row_by_row])
+def test_functions_of_arrays_run_on_the_host(make, device):
+    x = sg.input("x", (8,))
+    outputs = make(x)
+    gpu = FakeGpu()
+    with using(EmulatedDevice() if device == "emulator" else gpu.driver()):
+        f = sg.compile(outputs, inputs=[x], target="cuda")
+    assert "on the host" in f.explain()
+    reference = sg.compile(outputs, inputs=[x], target="reference")
+    for seed in range(3):
+        value = np.random.default_rng(seed).normal(size=8).astype("float32")
+        for got, want in zip(f(value), reference(value), strict=True):
+            np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+    assert gpu.errors == []
+    assert gpu.library.fake_captures() == 0
+
+
+def test_what_a_function_on_the_host_raises_is_raised_and_stops_the_call():
+    def refuse(_):
+        raise raised
+
+    raised = OSError("no disk")
+    x = sg.input("x", (8,))
+    w = sg.parameter(np.zeros(8, "float32"), name="w")
+    y = sg.pure_callback(refuse, x.shape, x.dtype, x)
+    with using(EmulatedDevice()):
+        f = sg.compile(y, updates=[(w, w + y)], mode="train", target="cuda")
+    with pytest.raises(OSError, match="no disk") as caught:
+        f(np.ones(8))
+    assert caught.value is raised
+    assert "raised in refuse  at test_cuda_features.py" in raised.__notes__[0]
+    assert (w.value == 0).all()

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from cuda_devices import EmulatedDevice
 
 import staticgrad as sg
+from staticgrad.compiler.cuda.device import using
 
-TARGETS = ("reference", "cpu")
+TARGETS = ("reference", "cpu", "cuda")
 X = np.random.default_rng(0).normal(size=(10, 3)).astype("float32")
 DATA = {"x": X, "y": X.sum(axis=1)}
+
+
+@pytest.fixture(autouse=True)
+def emulator() -> Iterator[None]:
+    with using(EmulatedDevice()):
+        yield
 
 
 class Model:

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from staticgrad.compiler.failures import noted, user_error
+from staticgrad.compiler.failures import raised_by
 from staticgrad.errors import CompilerBug, IndexOutOfRange, LoopLimitError, ShapeError
 from staticgrad.ir.compute import compute as compute_node
 from staticgrad.ir.foreign import ForeignError
@@ -140,21 +140,13 @@ def _apply(
     try:
         return compute_node(node.op, arrays, attrs, node.types)
     except ForeignError as error:
-        raise _of_user(node, error) from error.error
+        raise raised_by(
+            error.function, error.error, error.position, node.op.name, node.source
+        ) from error.error
     except LoopLimitError as error:
         if len(error.args) == 1:  # of a loop inside, which has its line
             raise
         raise LoopLimitError(f"{error.args[0]}{at(node.source)}") from None
-
-
-def _of_user(node: Node, raised: ForeignError) -> BaseException:
-    """What a function of the user's raised, as the cpu target says it."""
-    error = raised.error
-    if raised.function.target is not None:
-        return noted(error, node.op.name, node.source)
-    return user_error(
-        node.op.name, type(error), error.args, raised.position, node.source
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from staticgrad.compiler.kernels import (
     Compute,
     Index,
     Initial,
-    Invoke,
     Load,
     LoopKernel,
     Number,
@@ -171,8 +170,6 @@ class Statements:
                 self.start(register, combine, dtype)
             case Accumulate(register, combine, value, _):
                 self.combine(combine, self.values[register], self.values[value])
-            case Invoke():
-                raise NotInSubset("a function of arrays")
             case Tiles():
                 raise NotInSubset(f"the scheme {type(statement.scheme).__name__}")
             case _:

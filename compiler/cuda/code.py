@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.compiler.codegen.cuda import CudaSource, cuda_source
+from staticgrad.compiler.cuda.hosting import is_hosted
 from staticgrad.compiler.cuda.products import loop_of_product
 from staticgrad.compiler.finish import loop_of
 from staticgrad.compiler.flat import Flat, flatten
@@ -32,8 +33,8 @@ class CudaCode:
 
     `root` is the Schedule; `schedule` has the kernels of nested ones, too, in a row,
     between which `flat` has marks. `loops` are the kernels as loop nests, but for
-    products that cuBLAS computes, which have no source. Kernels that write a parameter
-    or a state are guarded.
+    products that cuBLAS computes; these have no source, nor have calls on the host.
+    Kernels that write a parameter or a state are guarded.
     """
 
     root: Schedule
@@ -66,11 +67,9 @@ def cuda_code(schedule: Schedule, checked: Sequence[Site] = ()) -> CudaCode:
         guarded = bool(stored_by(schedule, kernel))
         loop = loop_on_gpu(kernel, guarded)
         loops.append(loop)
-        sources.append(
-            cuda_source(loop, guarded, isinstance(kernel, FinishKernel))
-            if isinstance(loop, LoopKernel)
-            else None
-        )
+        lanes = isinstance(kernel, FinishKernel)
+        written = isinstance(loop, LoopKernel) and not is_hosted(loop)
+        sources.append(cuda_source(loop, guarded, lanes) if written else None)
     return CudaCode(
         root, flat, schedule, tuple(loops), tuple(sources),
         starts([len(kernel.sites) for kernel in loops]), named(schedule, checked),

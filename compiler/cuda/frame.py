@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from staticgrad.compiler.cuda.device import Device, captured
 from staticgrad.compiler.cuda.feeding import count_source
+from staticgrad.compiler.cuda.hosting import HostCall, run_on_host
 from staticgrad.compiler.cuda.launches import (
     LANES,
     Again,
@@ -32,6 +33,7 @@ from staticgrad.compiler.cuda.launches import (
     Place,
     Step,
     Unless,
+    Work,
     Zero,
 )
 from staticgrad.compiler.cuda.mirrors import Mirror, mirror_of
@@ -91,7 +93,7 @@ class CudaFrame:
         self._mirrors = self._mirrored()
         self._layout()
         self._moving = self._windows()
-        looking = (Unless, Limit)
+        looking = (Unless, Limit, HostCall)
         self.capturable = not any(isinstance(s, looking) for s in sized.steps)
         self._kernels = [self._kernel(step) for step in sized.steps]
         self._graph: Any = None
@@ -263,7 +265,7 @@ class CudaFrame:
         self.device.read(self.address(place), value)
         return int(value[0])
 
-    def _step(self, step: Launch | Multiply | Copy | Zero, kernel: Any) -> None:
+    def _step(self, step: Work, kernel: Any) -> None:
         device = self.device
         match step:
             case Launch(_, grid, block, arguments):
@@ -275,6 +277,8 @@ class CudaFrame:
                 device.copy(self.address(target), self.address(source), size)
             case Zero(target, size):
                 device.fill(self.address(target), 0, size)
+            case HostCall():
+                run_on_host(step, device, lambda b: self.address(Place(b)))
 
     def _argument(self, argument: Argument) -> int:
         return self.address(argument) if isinstance(argument, Place) else argument

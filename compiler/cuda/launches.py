@@ -22,6 +22,7 @@ from staticgrad.compiler.codegen.cuda_typed import memory_name
 from staticgrad.compiler.codegen.writer import Writer
 from staticgrad.compiler.cuda.code import CudaCode
 from staticgrad.compiler.cuda.device import Device, Product
+from staticgrad.compiler.cuda.hosting import HostCall, host_call
 from staticgrad.compiler.cuda.products import product_of
 from staticgrad.compiler.failures import refuse_empty_extents
 from staticgrad.compiler.finish import finish_values, slots_and_out
@@ -149,7 +150,8 @@ class Jump:
 
 
 Control: TypeAlias = Enter | Again | Unless | Limit | Jump
-Step: TypeAlias = Launch | Multiply | Copy | Zero | Control
+Work: TypeAlias = Launch | Multiply | Copy | Zero | HostCall
+Step: TypeAlias = Work | Control
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +287,9 @@ def _kernel(
     if isinstance(loop, GemmKernel):
         yield from _product(loop, values)
         return
-    assert source is not None
+    if source is None:
+        yield host_call(loop, values)
+        return
     shape = _Shape(loop, source, plan.chunks[number], values, device)
     if not shape.runs:
         return
