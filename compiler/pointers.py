@@ -137,22 +137,6 @@ def call_kernel(
     return types.void(*[types.int64] * 6), emit
 
 
-def caller_of(symbol: str) -> Any:
-    """``call(pc, stop, result)``: a call of the C function that LLVM knows by name."""
-
-    @intrinsic
-    def call(typing: Any, pc: Any, stop: Any, result: Any) -> Any:
-        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            kind = ir.FunctionType(ir.VoidType(), [I64] * 3)
-            function = cgutils.get_or_insert_function(builder.module, kind, symbol)
-            builder.call(function, args)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 3), emit
-
-    return call
-
-
 @intrinsic
 def call_get(typing: Any, function: Any) -> Any:
     """The int that a C function without arguments returns."""

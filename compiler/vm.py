@@ -17,15 +17,14 @@ threads only as a region (regions.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 from numba import cfunc, njit, prange, types
 
 from staticgrad.compiler import pointers, sampling, snapshots, threads
 from staticgrad.compiler.cache import kernel_key
+from staticgrad.compiler.calling import Machine, callable_machine
 from staticgrad.compiler.codegen.native import compiled_once
 from staticgrad.compiler.disk import cached_or_not, stamp_of
 from staticgrad.compiler.locks import fork_safe_lock
@@ -71,11 +70,6 @@ NEXT_TARGETS = (5, 6, 7, 10)
 STATUS_WORDS = 8
 (STATUS_LOCK, STATUS_CODE, STATUS_SITE, STATUS_POSITION, STATUS_VALUE,
  STATUS_EXTENT) = range(6)  # fmt: skip
-
-SYMBOL = "staticgrad_machine"
-"""What LLVM calls the machine, for the little function that Numba compiles."""
-
-_call_machine = pointers.caller_of(SYMBOL)
 
 MOST_NESTED = pointers.STACK_WORDS
 
@@ -461,29 +455,13 @@ def _build_launch(stamp: str, cache: bool) -> Any:
     return launch
 
 
-def _build(stamp: str, cache: bool) -> Callable[[int, int], int]:
-    """What Python calls: it releases the GIL."""
-
-    @njit(nogil=True, cache=cache)
-    def machine(pc: int, stop: int) -> int:
-        stamp  # noqa: B018  # a free variable: Numba's key of the cached object code
-        result = local_words()
-        _call_machine(pc, stop, result)
-        return load_int64(result, 0)
-
-    program = np.zeros(WORDS, np.int64)
-    place = int(program.ctypes.data)
-    machine(place, place)
-    return machine
-
-
 _compiling = fork_safe_lock()
-_loaded: list[Callable[[int, int], int]] = []
+_loaded: list[Machine] = []
 _launches: list[Any] = []  # keeps the launch's code
 
 
-def load() -> Callable[[int, int], int]:
-    """The machine, compiled or loaded from Numba's cache at the first call."""
+def load() -> Machine:
+    """The machine, compiled or loaded from the caches at the first call."""
     if not _loaded:
         with _compiling:
             if not _loaded:
@@ -496,8 +474,7 @@ def load() -> Callable[[int, int], int]:
                 _launches.append(cached_or_not(_build_launch, stamp))
                 threads.CELLS[threads.LAUNCH] = _launches[0].address
                 address = compiled_once(_machine, kernel_key(f"machine {stamp}"))
-                llvm.add_symbol(SYMBOL, address)
-                _loaded.append(cached_or_not(_build, stamp))
+                _loaded.append(callable_machine(address))
     return _loaded[0]
 
 

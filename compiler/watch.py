@@ -16,12 +16,10 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable
 
+from staticgrad.compiler.calling import Machine
 from staticgrad.compiler.schedule import ControlKernel, Schedule
 from staticgrad.compiler.vm import STOPPED
-
-Machine = Callable[[int, int], int]
 
 
 def loops(schedule: Schedule) -> bool:

@@ -224,7 +224,8 @@ import warnings
 warnings.simplefilter("error")
 from staticgrad.compiler import vm
 from staticgrad.compiler.assembler import Assembler, Cell
-print(Assembler().finish().run(Cell(0)), vm.load().stats.cache_hits.total())
+from staticgrad.compiler.cache import default_cache
+print(Assembler().finish().run(Cell(0)), vm._launches[0].cache_hits)
 """
 
 

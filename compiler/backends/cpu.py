@@ -27,7 +27,7 @@ from staticgrad.compiler.program import Code, compile_schedule
 from staticgrad.compiler.requirements import accept
 from staticgrad.compiler.schedule import Schedule, stored_by
 from staticgrad.compiler.watch import loops, watched
-from staticgrad.ir.node import bring_home
+from staticgrad.ir.node import AWAY_ITEMS, bring_home
 from staticgrad.ir.size import evaluate
 
 Array = npt.NDArray[Any]
@@ -107,7 +107,8 @@ class CpuTarget:
 
         Returns a code that is not positive: finished, stopped, or inputs that misfit.
         """
-        bring_home()
+        if AWAY_ITEMS:
+            bring_home()
         if self.writing is None:
             code = self.machine(pc, frame.stop_address)
         else:
@@ -233,7 +234,8 @@ class BoundFrame:
 
     def run(self) -> None:
         """Write the outputs anew."""
-        bring_home()
+        if AWAY_ITEMS:
+            bring_home()
         lock = self._lock
         lock.acquire()
         try:

@@ -356,15 +356,13 @@ class Storage:
 AWAY: WeakKeyDictionary[Storage, Owner] = WeakKeyDictionary()
 """Storages whose current value a device holds, and what holds it."""
 
-_AWAY_ITEMS: dict[Any, Owner] = AWAY.data  # type: ignore[attr-defined]
+AWAY_ITEMS: dict[Any, Owner] = AWAY.data  # type: ignore[attr-defined]
+"""What it holds: empty, at no cost of a call, where nothing is away."""
 
 
 def bring_home() -> None:
-    """Let the host own every storage: ahead of code that uses their addresses.
-
-    It comes before each run, so it is cheap where nothing is away.
-    """
-    while _AWAY_ITEMS and AWAY:
+    """Let the host own every storage: ahead of code that uses their addresses."""
+    while AWAY_ITEMS and AWAY:
         AWAY.popitem()[1].fetch()
 
 
