@@ -6,10 +6,11 @@ import sys
 import threading
 import time
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from staticgrad.compiler import vm
+from staticgrad.compiler import calling, vm
 from staticgrad.compiler.assembler import Assembler, Cell
 from staticgrad.errors import CompilerBug
 from staticgrad.ops.philox import philox
@@ -219,12 +220,68 @@ def test_mistakes_of_the_caller_are_found():
         a.finish()
 
 
+def counting(laps):
+    """A program that counts to `laps`, and the cell in which it does."""
+    a = Assembler()
+    cell, start = a.cell("laps"), a.place()
+    a.add(cell, 1)
+    a.jump_if_less(cell, laps, start)
+    return a.finish(), cell
+
+
+def ways_to_call():
+    """The machine as Python calls it, and without code of our own."""
+    vm.load()
+    address = llvm.address_of_symbol(calling.SYMBOL)
+    return [vm.load(), calling.by_ctypes(address)]
+
+
+@pytest.mark.parametrize("way", [0, 1])
+def test_both_ways_to_call_run_programs_and_give_codes(way):
+    machine = ways_to_call()[way]
+    program, cell = counting(1000)
+    stop = Cell(0)
+    assert machine(program.pc, stop.address) == vm.FINISHED
+    assert cell.value == 1000
+    a = Assembler()
+    a.poll()
+    stop.value = 1
+    assert machine(a.finish().pc, stop.address) == vm.STOPPED
+
+
+@pytest.mark.parametrize("way", [0, 1])
+def test_both_ways_to_call_let_other_threads_run(way):
+    machine = ways_to_call()[way]
+    a = Assembler()
+    start = a.place()
+    a.poll()
+    a.jump(start)
+    stop = Cell(0)
+    thread = threading.Timer(0.01, lambda: setattr(stop, "value", 1))
+    thread.start()
+    assert machine(a.finish().pc, stop.address) == vm.STOPPED
+    thread.join()
+
+
+def test_a_call_without_llvm_goes_by_ctypes(monkeypatch):
+    vm.load()
+    address = llvm.address_of_symbol(calling.SYMBOL)
+
+    def broken():
+        raise AttributeError
+
+    monkeypatch.setattr(calling.internals, "module_header", broken)
+    machine = calling.callable_machine(address)
+    program, cell = counting(3)
+    assert machine(program.pc, Cell(0).address) == vm.FINISHED
+    assert cell.value == 3
+
+
 SCRIPT = """
 import warnings
 warnings.simplefilter("error")
 from staticgrad.compiler import vm
 from staticgrad.compiler.assembler import Assembler, Cell
-from staticgrad.compiler.cache import default_cache
 print(Assembler().finish().run(Cell(0)), vm._launches[0].cache_hits)
 """
 

@@ -51,6 +51,7 @@ from staticgrad.compiler.codegen.scalar import (
     index_text,
     statement_text,
 )
+from staticgrad.compiler.codegen.shifted import Shifted, shifted
 from staticgrad.compiler.codegen.writer import Writer, canonical
 from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.kernels import (
@@ -267,12 +268,25 @@ class _Kernel:
         if pieces is not None:
             self.blocks(loop, pieces, first, last)
             return
+        keeping = shifted(loop, self.kernel)
+        if keeping is not None:
+            self._first_kept(loop, keeping, first, last)
         span = last if first == "0" else f"{first}, {last}"
         self.writer.line(f"for i{loop.axis} in range({span}):")
         with self.writer.indented():
-            self.statements(loop.body, exact=True)
+            self.statements(keeping.body if keeping else loop.body, exact=True)
             if not loop.body:
                 self.writer.line("pass")
+            for pair in keeping.kept if keeping else ():
+                value, later = map(self.names.value, pair)
+                self.writer.line(f"{value} = {later}")
+
+    def _first_kept(self, loop: Loop, keeping: Shifted, first: str, last: str) -> None:
+        """What the index before would have left, ahead of the first one."""
+        self.writer.line(f"if {first} < {last}:")
+        with self.writer.indented():
+            self.writer.line(f"i{loop.axis} = {first}")
+            self.statements(keeping.first, exact=True)
 
     def running(self, found: Running, count: str) -> None:
         """A loop that adds up, as one call; see running.py."""
