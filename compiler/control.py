@@ -24,11 +24,10 @@ from staticgrad.compiler.schedule import (
     Port,
     Schedule,
 )
-from staticgrad.compiler.snapshots import HEADER
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.graph import Graph, with_nested
 from staticgrad.ir.node import Node, Tensor
-from staticgrad.ir.op import Control, ControlForm, Leaf, can_fail
+from staticgrad.ir.op import Control, ControlForm, Leaf, can_fail, snapshot_words
 from staticgrad.ir.size import Dim, Shape, product
 from staticgrad.ir.types import BOOL, INT64, UINT8, DType
 
@@ -127,7 +126,17 @@ class _Making:
         self._add_body(asked, inputs, [(going, 0)])
         self._add_body(_step(graph, 0, carries, ()), inputs, [])
         counter = self.writes[carries]
-        return self._kernel("repeat", counter, self._starts(carries), going)
+        kernel = self._kernel("repeat", counter, self._starts(carries), going)
+        kept = self.node.attrs.get("kept", ())
+        if not kept:
+            return kernel
+        state, *rooms = self.writes[carries + 1 :]
+        return replace(
+            kernel,
+            state=state,
+            kept=tuple((self.writes[n], r) for n, r in zip(kept, rooms, strict=True)),
+            snapshots=self.node.attrs["checkpoints"],
+        )
 
     def replay(self) -> ControlKernel:
         """The bodies are a step and the way back over one."""
@@ -135,16 +144,23 @@ class _Making:
         count, back = attrs["carries"], attrs["cotangents"]
         forward, backward = self.node.graphs
         snapshots = attrs["snapshots"]
-        carries = self.node.inputs[1 : count + 1]
+        # which snapshots there are, and they themselves, where the loop has kept some
+        noted = count + 1 if attrs.get("noted", False) else 0
+        begin = 1 + noted
+        carries = self.node.inputs[begin : begin + count]
         own = [self._new("temporary", t.shape, t.dtype) for t in carries]
         room = [self._new("temporary", (snapshots, *t.shape), t.dtype) for t in carries]
         counter = self._new("temporary", (), INT64)
-        state = self._new("temporary", (HEADER + snapshots,), INT64)
-        after = 1 + count + back
+        state = self._new("temporary", (snapshot_words(snapshots),), INT64)
+        after = begin + count + back
         rest: list[Place] = [
             (operand, product(leaf.shape) if n < attrs["sequences"] else 0)
             for n, (operand, leaf) in enumerate(
-                zip(self.reads[after:], backward.inputs[after:], strict=True)
+                zip(
+                    self.reads[after:],
+                    backward.inputs[1 + count + back :],
+                    strict=True,
+                )
             )
         ]
         at: list[Place] = [(counter, 0)]
@@ -161,9 +177,10 @@ class _Making:
             [*at, *held, *pulled, *rest],
             outputs,
         )
-        firsts = self.reads[1 : count + 1]
-        starts = [*zip(firsts, own, strict=True)]
-        starts += zip(self.reads[count + 1 : after], self.writes[:back], strict=True)
+        targets = (*own, *self.writes[:back])
+        if noted:
+            targets = (state, *room, *targets)
+        starts = [*zip(self.reads[1:after], targets, strict=True)]
         return replace(
             self._kernel("replay", counter, tuple(starts)),
             state=state,

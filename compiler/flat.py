@@ -34,6 +34,7 @@ MarkKind: TypeAlias = Literal[
     "clear",
     "next",
     "slot",
+    "note",
 ]
 Path: TypeAlias = tuple[tuple[int, int], ...]
 """Kernel and body, from the outermost schedule inwards."""
@@ -54,7 +55,8 @@ class Mark:
     for as many steps as `other` says, and sets the position `third`: a step forward
     comes behind it, what else there is behind `targets` (back, store, restore, done).
     "slot" copies `buffer` to the place in `other` that the state `third` names, or with
-    `reverse` from there.
+    `reverse` from there. "note" decides by the state in `buffer` whether and where to
+    keep the state of a repetition, and goes behind `target` if it is not kept.
     """
 
     kind: MarkKind
@@ -241,6 +243,8 @@ class _Flattening:
         self, kernel: ControlKernel, buffers: Sequence[int], path: Path, position: int
     ) -> None:
         steps = buffers[kernel.counter]
+        if kernel.kept:
+            self._mark("clear", buffer=buffers[kernel.state])
         # A loop that moves nothing, and that its condition ends.
         fields = {"buffer": steps, "loop": self._new_loop(), "endless": True}
         enter = self._mark("enter", **fields)
@@ -251,16 +255,33 @@ class _Flattening:
             tests.append(
                 self._mark("limit", buffer=steps, value=kernel.limit, site=site)
             )
+        self._keep(kernel, buffers)
         self._body(kernel, buffers, (*path, (position, 1)))
         again = self._mark("again", target=enter, **fields)
         for test in (enter, *tests):
             self._aim(test, again)
 
+    def _keep(self, kernel: ControlKernel, buffers: Sequence[int]) -> None:
+        """Snapshots of a loop while it runs forward."""
+        if not kernel.kept:
+            return
+        state = buffers[kernel.state]
+        last = note = self._mark("note", buffer=state, value=kernel.snapshots)
+        for carry, room in kernel.kept:
+            last = self._mark(
+                "slot", buffer=buffers[carry], other=buffers[room], third=state
+            )
+        self._aim(note, last)
+
     def _replay(
         self, kernel: ControlKernel, buffers: Sequence[int], path: Path, position: int
     ) -> None:
         loop, state = self._new_loop(), buffers[kernel.state]
-        begin = self._mark("clear", buffer=state)
+        noted = kernel.state in (target for _, target in kernel.starts)
+        # what goes on behind `begin` decides next
+        begin = self._mark("jump") if noted else self._mark("clear", buffer=state)
+        if noted:
+            self._aim(begin, begin)
         decide = self._mark(
             "next", buffer=state, other=buffers[kernel.steps],
             third=buffers[kernel.counter], loop=loop, value=kernel.snapshots,

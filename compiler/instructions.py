@@ -35,6 +35,7 @@ from staticgrad.ir.size import evaluate
 OPCODES = {
     "enter": vm.ENTER, "again": vm.AGAIN, "unless": vm.UNLESS, "limit": vm.LIMIT,
     "jump": vm.JUMP, "next": vm.NEXT, "slot": vm.KEEP,
+    "note": vm.NOTE,
 }  # fmt: skip
 TARGET_WORD, STATUS_WORD = vm.TARGET_WORD, vm.STATUS_WORD
 
@@ -364,6 +365,8 @@ class _Table:
             step = -1 if mark.reverse else 1
             row += [first, 0, 0, 0, step, -1 if mark.endless else last]
             row += [0, int(mark.early), int(steps == 0 and not mark.endless)]
+        elif mark.kind == "note":
+            row.append(mark.value)
         elif mark.kind == "unless":
             row += [mark.value, self._dtypes[mark.buffer].itemsize]
         elif mark.kind == "limit":

@@ -17,8 +17,8 @@ from staticgrad.compiler.schedule import (
     Port,
     Schedule,
 )
-from staticgrad.compiler.snapshots import HEADER
 from staticgrad.errors import CompilerBug
+from staticgrad.ir.op import snapshot_words
 from staticgrad.ir.size import evaluate
 from staticgrad.ir.types import BOOL, INT64, DType
 
@@ -76,20 +76,21 @@ def _check_form(kernel: ControlKernel, buffers: Sequence[Buffer]) -> None:
     mode = "read" if kernel.form == "branch" else "write"
     _check_scalar(kernel, buffers, kernel.counter, INT64, mode)
     if kernel.form == "replay":
-        _check_replay(kernel, buffers)
+        _check_scalar(kernel, buffers, kernel.steps, INT64, "read")
     if kernel.form == "repeat":
         _check_scalar(kernel, buffers, kernel.going, BOOL, "write")
+    if kernel.form == "replay" or kernel.kept:
+        _check_snapshots(kernel, buffers)
     operand = kernel.operands[kernel.arena]
     if buffers[operand.buffer].kind != "arena" or operand.mode != "write":
         _fail(kernel, f"operand {kernel.arena} is no arena")
 
 
-def _check_replay(kernel: ControlKernel, buffers: Sequence[Buffer]) -> None:
-    _check_scalar(kernel, buffers, kernel.steps, INT64, "read")
+def _check_snapshots(kernel: ControlKernel, buffers: Sequence[Buffer]) -> None:
     if kernel.snapshots < 1:
         _fail(kernel, f"{kernel.snapshots} snapshots")
     state = kernel.operands[kernel.state]
-    if buffers[state.buffer].elements != HEADER + kernel.snapshots:
+    if buffers[state.buffer].elements != snapshot_words(kernel.snapshots):
         _fail(kernel, "its state has no room for the positions of its snapshots")
     for carry, room in kernel.kept:
         one, other = (buffers[kernel.operands[n].buffer] for n in (carry, room))

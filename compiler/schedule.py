@@ -76,7 +76,8 @@ class ControlKernel:
     `counter` (int64) is the index of a branch, the position of a loop, or the number of
     steps of a repetition, whose condition writes the operand `going`. A replay has a
     `state` (snapshots.py), `steps` says how many there are, and of each pair of `kept`
-    the first operand is copied to and from one of `snapshots` places in the second.
+    the first operand is copied to and from one of `snapshots` places in the second. So
+    it is in a repetition that keeps snapshots.
     """
 
     name: str

@@ -56,7 +56,7 @@ ROW_BYTES = 8 * WORDS
 
 (END, CALL, COMMIT, RUN, FILL, COPY, SHUFFLE, GATHER, RECORD, MEAN, ADD, SET, JUMP,
  JUMP_IF_LESS, POLL, LINK, ENTER, AGAIN, UNLESS, LIMIT,
- SPREAD, NEXT, KEEP) = range(23)  # fmt: skip
+ SPREAD, NEXT, KEEP, NOTE) = range(24)  # fmt: skip
 
 FINISHED, STOPPED, MISFIT = 0, -1, -2
 NON_FINITE, LOOP_LIMIT = 2, 3
@@ -309,6 +309,14 @@ def _keep(pc: int) -> int:
 
 
 @njit(nogil=True)
+def _note(pc: int) -> int:
+    """Where to go on: into the rows that keep a state, or behind them."""
+    if snapshots.note(load_int64(pc, 1), load_int64(pc, 2)):
+        return pc + ROW_BYTES
+    return load_int64(pc, TARGET_WORD)
+
+
+@njit(nogil=True)
 def _flow(op: int, pc: int, stop: int) -> int:
     """The row after one of control flow."""
     if op == AGAIN:
@@ -323,6 +331,8 @@ def _flow(op: int, pc: int, stop: int) -> int:
         return _next(pc, stop)
     if op == KEEP:
         return _keep(pc)
+    if op == NOTE:
+        return _note(pc)
     return _limit(pc)
 
 

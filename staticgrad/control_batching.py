@@ -16,9 +16,9 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from staticgrad.control.bodies import placeholder
-from staticgrad.control.records import SCAN, SWITCH, WHILE
+from staticgrad.control.records import REPLAY, SCAN, SWITCH, WHILE
 from staticgrad.errors import CompilerBug
-from staticgrad.inside import Step
+from staticgrad.inside import Step, zeros
 from staticgrad.ir.graph import Graph, apply_multi, rebuilt, topological
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import (
@@ -36,6 +36,7 @@ from staticgrad.ops.casting import cast
 from staticgrad.ops.leaves import frozen
 from staticgrad.ops.named import named
 from staticgrad.ops.views import reshaped, transposed
+from staticgrad.replaying import rooms_of
 
 Batched: TypeAlias = Sequence[Tensor | None]
 
@@ -137,6 +138,13 @@ def _scan(node: Node, inputs: Batched, n: Dim, inner: Inner) -> Sequence[Tensor]
 
 
 def _while(node: Node, inputs: Batched, n: Dim, inner: Inner) -> Sequence[Tensor]:
+    kept = node.attrs.get("kept", ())
+    if kept:  # nothing reads what is kept: see _replay
+        attrs = {**node.attrs, "kept": ()}
+        plain = apply_multi(WHILE, *node.inputs, graphs=node.graphs, **attrs)[0].node
+        unread = node.outputs[len(plain.outputs) :]
+        outputs = _while(plain, inputs, n, inner)
+        return [*outputs, *(inner.led(zeros(t), None) for t in unread)]
     condition, graph = node.graphs
     count = node.attrs["carries"]
     own = graph.inputs
@@ -307,9 +315,18 @@ def _by_rows(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
     )  # fmt: skip
 
 
+def _replay(node: Node, inputs: Batched, n: Dim, inner: Inner) -> Sequence[Tensor]:
+    """One after the other, from the first state of each."""
+    ahead = 1 + len(rooms_of(node))
+    operands = (node.inputs[0], *node.inputs[ahead:])
+    attrs = {**node.attrs, "noted": False}
+    alone = apply_multi(REPLAY, *operands, graphs=node.graphs, **attrs)[0].node
+    return _by_rows(alone, (inputs[0], *inputs[ahead:]), n)
+
+
 RULES: dict[str, Callable[[Node, Batched, Dim, Inner], Sequence[Tensor]]] = {
     "scan": _scan,
     "while_loop": _while,
     "switch": _switch,
-    "replay": lambda node, inputs, n, _: _by_rows(node, inputs, n),
+    "replay": _replay,
 }

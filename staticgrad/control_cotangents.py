@@ -24,17 +24,18 @@ from staticgrad.inside import (
     Totals,
     active_carries,
     needed_carries,
+    or_zeros,
     pulled_step,
+    zeros,
 )
 from staticgrad.ir.graph import Graph, apply_multi
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.size import Dim, product
 from staticgrad.ir.types import is_float
 from staticgrad.lifting import Lifted, lifted, product_factors
-from staticgrad.ops.leaves import frozen
 from staticgrad.ops.named import named
 from staticgrad.ops.views import broadcasted
-from staticgrad.replaying import Alone, replayed_scan, replayed_while
+from staticgrad.replaying import replayed_again, replayed_scan, replayed_while
 from staticgrad.residuals import Residuals, residuals
 
 MOST_BYTES = 2**30  # of what is stacked for the way back, before steps are run again
@@ -53,11 +54,6 @@ def control_cotangents(
     if rule is None:
         raise CompilerBug(f"{node} has no derivative")
     return rule(node, totals, active, inside)
-
-
-def zeros(x: Tensor) -> Tensor:
-    """Zeros of the type of `x`."""
-    return broadcasted(frozen(x.dtype.type(0)), x.shape)
 
 
 # ---- branches ------------------------------------------------------------------------
@@ -229,9 +225,7 @@ class _Backward:
         )
         node, attrs = pulling.node, pulling.node.attrs
         count = len(step.carries)
-        starts = [
-            _or_zeros(pulling.totals[n], step.carries[n]) for n in pulling.carried
-        ]
+        starts = [or_zeros(pulling.totals[n], step.carries[n]) for n in pulling.carried]
         starts += [zeros(t) for t in self.sums]
         given = [pulling.totals[count + n] for n in pulling.stacked]
         outputs = apply_multi(
@@ -291,10 +285,6 @@ def _bytes(tensors: Sequence[Tensor], length: Dim) -> int:
     return sum(size for size in sizes if isinstance(size, int))
 
 
-def _or_zeros(total: Tensor | None, like: Tensor) -> Tensor:
-    return zeros(like) if total is None else total
-
-
 def _outside(node: Node, own: Tensor) -> Tensor:
     """What the body's input `own` is outside."""
     inputs = node.graphs[0].inputs[1:]
@@ -302,24 +292,9 @@ def _outside(node: Node, own: Tensor) -> Tensor:
     return node.inputs[place]
 
 
-def _of_replay(
-    node: Node, totals: Totals, active: set[Tensor], inside: Inside
-) -> Sequence[Tensor | None]:
-    alone = Alone(node)
-    known = [
-        (y, g) for y, g in zip(alone.outputs, totals, strict=True) if g is not None
-    ]
-    pairs = zip(alone.inputs, node.inputs, strict=True)
-    wrt = [own for own, x in pairs if x in active and is_float(x.dtype)]
-    found = inside.pull([y for y, _ in known], wrt, [g for _, g in known])
-    some = [own for own in wrt if own in found]
-    results = dict(zip(some, alone.outside([found[own] for own in some]), strict=True))
-    return [results.get(own) for own in alone.inputs]
-
-
 RULES: dict[str, Rule] = {
     "switch": _of_switch,
     "scan": _of_scan,
     "while_loop": replayed_while,
-    "replay": _of_replay,
+    "replay": replayed_again,
 }

@@ -9,14 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from staticgrad.control.records import SCAN, SWITCH, WHILE
-from staticgrad.control_cotangents import zeros
+from staticgrad.control.records import REPLAY, SCAN, SWITCH, WHILE
 from staticgrad.errors import CompilerBug
-from staticgrad.inside import Inside, Names, Step, Totals, active_carries
+from staticgrad.inside import (
+    Inside,
+    Names,
+    Step,
+    Totals,
+    active_carries,
+    or_zeros,
+)
 from staticgrad.ir.graph import Graph, apply_multi
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.types import is_float
-from staticgrad.replaying import Alone
+from staticgrad.replaying import Replayed, rooms_of
 
 Rule = Callable[[Node, Totals, Inside], Sequence[Tensor | None]]
 
@@ -93,7 +99,7 @@ def _of_scan(node: Node, tangents: Totals, inside: Inside) -> Sequence[Tensor | 
     def with_tangents(tensors: Sequence[Tensor]) -> list[Tensor]:
         return [
             *(outer[t] for t in tensors),
-            *(_or_zeros(given[t], outer[t]) for t in tensors if t in seeds),
+            *(or_zeros(given[t], outer[t]) for t in tensors if t in seeds),
         ]
 
     body = Graph.closed(
@@ -122,10 +128,6 @@ def _of_scan(node: Node, tangents: Totals, inside: Inside) -> Sequence[Tensor | 
     return _spread(len(node.outputs), [*carried, *places], [*last, *stacked])
 
 
-def _or_zeros(tangent: Tensor | None, like: Tensor) -> Tensor:
-    return zeros(like) if tangent is None else tangent
-
-
 def _of_while(node: Node, tangents: Totals, inside: Inside) -> Sequence[Tensor | None]:
     condition, graph = node.graphs
     count = node.attrs["carries"]
@@ -152,30 +154,86 @@ def _of_while(node: Node, tangents: Totals, inside: Inside) -> Sequence[Tensor |
         else (*own[:count], *added[: len(changing)], *own[count:]),
         condition.outputs,
     )
+    kept = node.attrs.get("kept", ())
+    more = [carried.index(n) for n in kept if n in carried]
     outputs = apply_multi(
         WHILE,
         *(outer[c] for c in carries),
-        *(_or_zeros(given[c], outer[c]) for c in changing),
+        *(or_zeros(given[c], outer[c]) for c in changing),
         *(outer[k] for k in captures),
-        *(_or_zeros(given[k], outer[k]) for k in fixed),
+        *(or_zeros(given[k], outer[k]) for k in fixed),
         graphs=(asked, body),
         carries=count + len(changing),
         limit=node.attrs["limit"],
         checkpoints=node.attrs["checkpoints"],
+        **({"kept": (*kept, *(count + n for n in more))} if kept else {}),
     )
     last = outputs[count : count + len(changing)]
-    return _spread(len(node.outputs), carried, last)
+    slopes = outputs[len(outputs) - len(more) :]
+    rooms = [count + 2 + k for k, n in enumerate(kept) if n in carried]
+    return _spread(len(node.outputs), [*carried, *rooms], [*last, *slopes])
 
 
 def _of_replay(node: Node, tangents: Totals, inside: Inside) -> Sequence[Tensor | None]:
-    alone = Alone(node)
-    places = _floats(alone.outputs)
-    known = [
-        (x, t) for x, t in zip(alone.inputs, tangents, strict=True) if t is not None
-    ]
-    ys = [alone.outputs[n] for n in places]
-    found = inside.push(ys, [x for x, _ in known], [t for _, t in known])
-    return _spread(len(alone.outputs), places, alone.outside(found))
+    """A replay whose carries, in both directions, have tangents beside them."""
+    loop, rooms = Replayed.of(node), rooms_of(node)
+    given = dict(zip(loop.outer, tangents[1 + len(rooms) :], strict=True))
+    starts = {own for own, t in given.items() if t is not None}
+    moving = active_carries(loop.carries, loop.new, starts)
+    moving = active_carries(loop.back, loop.pulled, moving)
+    names = Names((loop.position, *loop.outer))
+    seeds = {t: names.like(t, "t") for t in loop.outer if t in moving}
+    carried = [n for n, c in enumerate(loop.carries) if c in seeds]
+    pulls = [n for n, b in enumerate(loop.back) if b in seeds]
+    places = _floats(loop.stacked)
+    wrt, ts = list(seeds), list(seeds.values())
+    new = inside.push([loop.new[n] for n in carried], wrt, ts)
+    ys = [loop.pulled[n] for n in pulls] + [loop.stacked[n] for n in places]
+    found = inside.push(ys, wrt, ts)
+
+    def both(tensors: Sequence[Tensor]) -> list[Tensor]:
+        return [*tensors, *(seeds[t] for t in tensors if t in seeds)]
+
+    def both_outside(tensors: Sequence[Tensor]) -> list[Tensor]:
+        own = [t for t in tensors if t in seeds]
+        return [
+            *(loop.outer[t] for t in tensors),
+            *(or_zeros(given[t], loop.outer[t]) for t in own),
+        ]
+
+    held, back = both(loop.carries), both(loop.back)
+    more = (*both(loop.slices), *both(loop.captures))
+    inputs = (loop.position, *held)
+    slopes = [tangents[2 + n] for n in carried] if rooms else []
+    noted = bool(rooms) and all(t is not None for t in slopes)
+    outputs = apply_multi(
+        REPLAY,
+        loop.steps,
+        *((*rooms, *_known(slopes)) if noted else ()),
+        *both_outside(loop.carries),
+        *both_outside(loop.back),
+        *both_outside(loop.slices),
+        *both_outside(loop.captures),
+        graphs=(
+            Graph.closed((*inputs, *more), (*loop.new, *new)),
+            Graph.closed(
+                (*inputs, *back, *more),
+                (*loop.pulled, *found[: len(pulls)],
+                 *loop.stacked, *found[len(pulls) :]),
+            ),
+        ),
+        length=loop.length,
+        carries=len(held),
+        cotangents=len(back),
+        sequences=len(both(loop.slices)),
+        snapshots=loop.snapshots,
+        noted=noted,
+    )  # fmt: skip
+    count = len(loop.back)
+    last = outputs[count : len(back)]
+    stacked = outputs[len(back) + len(loop.stacked) :]
+    spread = [*pulls, *(count + n for n in places)]
+    return _spread(len(node.outputs), spread, [*last, *stacked])
 
 
 RULES: dict[str, Rule] = {

@@ -13,9 +13,11 @@ from typing import Protocol, TypeAlias
 from staticgrad.control.bodies import placeholder
 from staticgrad.ir.graph import topological
 from staticgrad.ir.node import Node, Tensor
+from staticgrad.ir.op import Control
 from staticgrad.ir.types import is_float
 from staticgrad.ops.leaves import frozen
 from staticgrad.ops.named import named
+from staticgrad.ops.views import broadcasted
 
 Totals: TypeAlias = Sequence[Tensor | None]
 
@@ -92,6 +94,16 @@ class Names:
         return placeholder(tensor.type, f"{what}_{number}")
 
 
+def zeros(x: Tensor) -> Tensor:
+    """Zeros of the type of `x`."""
+    return broadcasted(frozen(x.dtype.type(0)), x.shape)
+
+
+def or_zeros(total: Tensor | None, like: Tensor) -> Tensor:
+    """`total`, or zeros where there is none."""
+    return zeros(like) if total is None else total
+
+
 def active_tensors(nodes: Sequence[Node], wanted: set[Tensor]) -> set[Tensor]:
     """The tensors whose derivative with respect to one of `wanted` may not be zero."""
     active: set[Tensor] = set()
@@ -162,3 +174,56 @@ def pulled_step(
     if steep or any(t.dtype != seed.dtype for t in slopes):
         return inside.pull(ys, wrt, seeds)
     return {t: named("multiply", seed, slope) for t, slope in slopes.items()}
+
+
+def dependent(outputs: Iterable[Tensor], on: set[Tensor]) -> set[Tensor]:
+    """`on`, and what `outputs` are made of that depends on it.
+
+    Results of branches and loops depend on what their bodies say.
+    """
+    found = set(on)
+    for node in topological(list(outputs)):
+        if isinstance(node.op.code, Control):
+            found.update(_dependent_results(node, found))
+        elif any(t in found for t in node.inputs):
+            found.update(node.outputs)
+    return found
+
+
+def _dependent_results(node: Node, found: set[Tensor]) -> Iterable[Tensor]:
+    code, attrs = node.op.code, node.attrs
+    form = code.form if isinstance(code, Control) else ""
+    given = [t in found for t in node.inputs]
+    if form in ("branch", "replay") and given[0]:
+        return node.outputs
+    if form == "replay":
+        return node.outputs if any(given) else ()
+    flags = [False, *given] if form == "loop" else given[form == "branch" :]
+    ahead, count = int(form == "loop"), attrs.get("carries", 0)
+    body = node.graphs[-1]
+    while True:
+        inner = [
+            dependent(g.outputs, {t for t, f in zip(g.inputs, flags, strict=True) if f})
+            for g in node.graphs
+        ]
+        if form == "repeat" and node.graphs[0].outputs[0] in inner[0]:
+            return node.outputs
+        more = [
+            n
+            for n in range(count)
+            if body.outputs[n] in inner[-1] and not flags[ahead + n]
+        ]
+        if not more:
+            break
+        for n in more:
+            flags[ahead + n] = True
+    columns = zip(*(g.outputs for g in node.graphs[form == "repeat" :]), strict=True)
+    many = inner[form == "repeat" :]
+    hits = [
+        any(t in known for t, known in zip(column, many, strict=True))
+        for column in columns
+    ]
+    hits = [hit or (n < count and flags[ahead + n]) for n, hit in enumerate(hits)]
+    rooms = [hits[n] for n in attrs.get("kept", ())]
+    rest = [False, *([False, *rooms] if rooms else [])] if form == "repeat" else []
+    return [t for t, hit in zip(node.outputs, (*hits, *rest), strict=True) if hit]

@@ -217,7 +217,7 @@ def _control(
             return Limit(place, mark.value, source)
         case "jump":
             return Jump()
-        case "clear" | "next" | "slot":
+        case "clear" | "next" | "slot" | "note":
             raise GraphError(
                 "cuda requires loops whose steps are all kept for their gradient, got "
                 "checkpoints or a while_loop; use target='cpu', forward mode, or a "

@@ -14,8 +14,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from staticgrad.ir.graph import Graph, deriving, infer, rebuilt
-from staticgrad.ir.node import Node, Tensor
+from staticgrad.ir.graph import (
+    Graph,
+    deriving,
+    infer,
+    rebuilt,
+    rewritten,
+    topological,
+)
+from staticgrad.ir.node import Input, Node, Tensor
 from staticgrad.ir.op import Control
 
 SAME_DEPTH = 4  # a loop over many examples moves axes of its operands, twice at most
@@ -27,7 +34,8 @@ class _Parts:
 
     `first` are inputs of the node ahead of those that are listed. Each carry is (input
     of the body: start outside, new value in each graph); the other inputs map to
-    tensors outside; `results` are what is stacked, or the results of each branch.
+    tensors outside; `results` are what is stacked, or the results of each branch;
+    `kept` are the carries of which a repetition keeps snapshots.
     """
 
     node: Node
@@ -36,6 +44,7 @@ class _Parts:
     slices: dict[Tensor, Tensor]
     captures: dict[Tensor, Tensor]
     results: list[tuple[Tensor, ...]]
+    kept: tuple[Tensor, ...] = ()
 
 
 def merge_loops(graph: Graph) -> Graph:
@@ -86,7 +95,8 @@ def _key(node: Node) -> Hashable:
     loop = (attrs.get("length"), attrs.get("reverse"), attrs.get("limit"))
     starts = tuple(id(graph.inputs[0]) for graph in node.graphs)
     first = id(node.inputs[0]) if node.op.code == Control("branch") else 0
-    return node.op.name, loop, starts, first
+    room = attrs["checkpoints"] if node.op.code == Control("repeat") else 0
+    return node.op.name, loop, starts, first, room
 
 
 def _compatible(members: Sequence[Node]) -> list[Node]:
@@ -150,6 +160,7 @@ def _parts(node: Node) -> _Parts:
         slices=dict(zip(own[count:end], outside[count:end], strict=True)),
         captures=dict(zip(own[end:], outside[end:], strict=True)),
         results=[(t,) for t in graph.outputs[count:]] if first else [],
+        kept=tuple(own[n] for n in node.attrs.get("kept", ())),
     )
 
 
@@ -174,6 +185,7 @@ def _union(one: _Parts, other: _Parts) -> _Parts:
         {**one.slices, **other.slices},
         {**one.captures, **other.captures},
         list(results.values()),
+        tuple(dict.fromkeys((*one.kept, *other.kept))),
     )
 
 
@@ -241,13 +253,43 @@ def _joined(
     carries = dict(zip(whole.carries, node.outputs, strict=False))
     keys = [tuple(map(id, result)) for result in whole.results]
     results = dict(zip(keys, node.outputs[count:], strict=False))
+    steps = node.outputs[count + len(whole.results) :]
+    rooms = dict(zip(whole.kept, steps[2:], strict=False))
     found: dict[Tensor, Tensor] = {}
     for part in parts:
         last = [carries[c] for c in part.carries]
         rest = [results[tuple(map(id, result))] for result in part.results]
-        steps = node.outputs[count + len(whole.results) :]
-        found.update(zip(part.node.outputs, (*last, *rest, *steps), strict=True))
+        own = (*steps[:2], *(rooms[c] for c in part.kept))
+        ends = own if part.kept else steps[:1]
+        found.update(zip(part.node.outputs, (*last, *rest, *ends), strict=True))
     return found
+
+
+def _named_apart(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
+    """`graphs`, on the same inputs, with a name of its own for each of these.
+
+    Inputs that several derivatives added may have one name.
+    """
+    names: set[str] = set()
+    places: dict[Tensor, Tensor] = {}
+    for leaf in graphs[0].inputs:
+        name, number = leaf.name, 0
+        while name in names:
+            name, number = f"{leaf.name}_{number}", number + 1
+        names.add(name)
+        if name != leaf.name:
+            attrs = {**leaf.node.attrs, "name": name}
+            types = (leaf.type,)
+            twin = Node(leaf.op, (), attrs, types, source=leaf.source, leaf=Input)
+            places[leaf] = twin.outputs[0]
+    return tuple(_moved(graph, places) for graph in graphs) if places else tuple(graphs)
+
+
+def _moved(graph: Graph, places: Mapping[Tensor, Tensor]) -> Graph:
+    nodes = topological(graph.outputs, places)
+    new = rewritten(nodes, lambda _, __: None, places, nested=False)
+    inputs = [places.get(leaf, leaf) for leaf in graph.inputs]
+    return Graph.closed(inputs, [new.get(t, t) for t in graph.outputs])
 
 
 def _made(parts: _Parts, new: Mapping[Tensor, Tensor]) -> Node:
@@ -259,6 +301,9 @@ def _made(parts: _Parts, new: Mapping[Tensor, Tensor]) -> Node:
         attrs["sequences"] = len(parts.slices)
     if "carries" in attrs:
         attrs["carries"] = len(parts.carries)
+    if parts.kept:
+        places = {carry: n for n, carry in enumerate(parts.carries)}
+        attrs["kept"] = tuple(places[carry] for carry in parts.kept)
     last = [ends[1] for ends in parts.carries.values()]
     if code == Control("branch"):
         columns = zip(*parts.results, strict=True)
@@ -268,13 +313,14 @@ def _made(parts: _Parts, new: Mapping[Tensor, Tensor]) -> Node:
         graphs = [Graph.closed(inputs, (*last, *results))]
     if code == Control("repeat"):
         graphs.insert(0, Graph.closed(inputs, node.graphs[0].outputs))
+    named = _named_apart(graphs)
     starts = [ends[0] for ends in parts.carries.values()]
     outside = (
         *parts.first, *starts, *parts.slices.values(), *parts.captures.values()
     )  # fmt: skip
     operands = tuple(new.get(t, t) for t in outside)
-    types = infer(node.op, tuple(t.type for t in operands), attrs, tuple(graphs))
+    types = infer(node.op, tuple(t.type for t in operands), attrs, named)
     return Node(
-        node.op, operands, attrs, types, graphs=tuple(graphs), scope=node.scope,
+        node.op, operands, attrs, types, graphs=named, scope=node.scope,
         source=node.source,
     )  # fmt: skip

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from staticgrad.errors import CompilerBug, DTypeError, LoopLimitError, ShapeError
 from staticgrad.ir.graph import Graph
-from staticgrad.ir.op import VARIABLE, Control, Op, define
+from staticgrad.ir.op import VARIABLE, Control, Op, define, snapshot_words
 from staticgrad.ir.size import Dim, Shape
 from staticgrad.ir.types import BOOL, INT64, DType, TensorType
 
@@ -169,7 +169,7 @@ SCAN = _defined("scan", Control("loop"), _scan_types, _scan)
 
 def _while_types(
     *types: TensorType, carries: int, limit: int, checkpoints: int,
-    graphs: Sequence[Graph],
+    graphs: Sequence[Graph], kept: Sequence[int] = (),
 ) -> list[TensorType]:  # fmt: skip
     condition, body = graphs
     state = list(types[:carries])
@@ -181,12 +181,21 @@ def _while_types(
         raise ShapeError(f"a body of {carries} results, got {len(body.outputs)}")
     for new, old in zip(body.outputs, state, strict=True):
         _require_same(new.type, old)
-    return [*state, TensorType((), INT64)]
+    found = [*state, TensorType((), INT64)]
+    return [*found, *_rooms([state[n] for n in kept], checkpoints)] if kept else found
+
+
+def _rooms(states: Kinds, snapshots: int) -> list[TensorType]:
+    """What holds the snapshots of `states`: which ones there are, then each of them."""
+    places = TensorType((snapshot_words(snapshots),), INT64)
+    return [places, *(TensorType((snapshots, *t.shape), t.dtype) for t in states)]
 
 
 def _while(
-    *arrays: Array, carries: int, limit: int, checkpoints: int, graphs: Sequence[Body]
-) -> tuple[Array, ...]:
+    *arrays: Array, carries: int, limit: int, checkpoints: int, graphs: Sequence[Body],
+    kept: Sequence[int] = (),
+) -> tuple[Array, ...]:  # fmt: skip
+    """Snapshots stay empty here: the way back keeps all states anew."""
     condition, body = graphs
     state, captures = list(arrays[:carries]), arrays[carries:]
     steps = 0
@@ -195,7 +204,9 @@ def _while(
             raise LoopLimitError(limit_text("while_loop", limit), "line to be added")
         state = body(*state, *captures)
         steps += 1
-    return (*state, np.asarray(steps, np.int64))
+    rooms = [np.zeros((checkpoints, *state[n].shape), state[n].dtype) for n in kept]
+    places = [np.zeros(snapshot_words(checkpoints), np.int64)] if kept else []
+    return (*state, np.asarray(steps, np.int64), *places, *rooms)
 
 
 def limit_text(name: str, limit: int) -> str:
@@ -214,12 +225,17 @@ WHILE = _defined("while_loop", Control("repeat"), _while_types, _while)
 
 def _replay_types(
     *types: TensorType, length: Dim, carries: int, cotangents: int, sequences: int,
-    snapshots: int, graphs: Sequence[Graph],
+    snapshots: int, graphs: Sequence[Graph], noted: bool = False,
 ) -> list[TensorType]:  # fmt: skip
     forward, backward = graphs
     count, rest = types[0], types[1:]
     position = TensorType((), INT64)
     _require_same(count, position)
+    if noted:
+        rooms, rest = rest[: carries + 1], rest[carries + 1 :]
+        wanted = _rooms(rest[:carries], snapshots)
+        for found, kind in zip(rooms, wanted, strict=True):
+            _require_same(found, kind)
     state, rest = rest[:carries], rest[carries:]
     pulled, rest = rest[:cotangents], rest[cotangents:]
     slices = [TensorType(t.shape[1:], t.dtype) for t in rest[:sequences]]
@@ -228,22 +244,23 @@ def _replay_types(
     more = (*slices, *rest[sequences:])
     _require_inputs(forward, [position, *state, *more])
     _require_inputs(backward, [position, *state, *pulled, *more])
-    found = [t.type for t in backward.outputs]
-    if len(forward.outputs) != carries or len(found) < cotangents:
+    results = [t.type for t in backward.outputs]
+    if len(forward.outputs) != carries or len(results) < cotangents:
         raise ShapeError("bodies that give all carries")
     new = (*forward.outputs, *backward.outputs[:cotangents])
     for tensor, old in zip(new, (*state, *pulled), strict=True):
         _require_same(tensor.type, old)
-    stacked = [TensorType((length, *t.shape), t.dtype) for t in found[cotangents:]]
+    stacked = [TensorType((length, *t.shape), t.dtype) for t in results[cotangents:]]
     return [*pulled, *stacked]
 
 
 def _replay(
     count: Array, *arrays: Array, length: int, carries: int, cotangents: int,
-    sequences: int, snapshots: int, graphs: Sequence[Body],
+    sequences: int, snapshots: int, graphs: Sequence[Body], noted: bool = False,
 ) -> tuple[Array, ...]:  # fmt: skip
     """All states are kept here: what is compared with it keeps some."""
     forward, backward = graphs
+    arrays = arrays[carries + 1 :] if noted else arrays
     state, rest = list(arrays[:carries]), arrays[carries:]
     pulled, rest = list(rest[:cotangents]), rest[cotangents:]
     along, captures = rest[:sequences], rest[sequences:]

@@ -296,10 +296,13 @@ class Control:
 
     "repeat": while the first graph is true of the carries and captures, the second
     gives the new carries, at most ``attrs["limit"]`` times (-1: unbounded). The node's
-    outputs are the last carries and the number of times (int64).
+    outputs are the last carries and the number of times (int64); where
+    ``attrs["kept"]`` names carries, then also which of their values are kept (int64,
+    see compiler/snapshots.py) and ``attrs["checkpoints"]`` values of each.
 
     "replay": the steps of a loop are reversed, the last one first. Input 0 (int64) says
-    how many there are; then come ``attrs["carries"]`` first carries of the loop,
+    how many there are; where they are ``attrs["noted"]`` it is followed by what a
+    repetition has kept; then come ``attrs["carries"]`` first carries of the loop,
     ``attrs["cotangents"]`` carries of the way back, ``attrs["sequences"]`` sequences of
     ``attrs["length"]`` (0 where there are none) and captures. The first graph gives the
     loop's next carries from the position, its carries, slices and captures; the second
@@ -309,6 +312,11 @@ class Control:
     """
 
     form: ControlForm = "branch"
+
+
+def snapshot_words(snapshots: int) -> int:
+    """How many int64 say which states of a loop are kept (compiler/snapshots.py)."""
+    return 16 + 3 * snapshots
 
 
 Code: TypeAlias = (
