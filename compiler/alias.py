@@ -3,7 +3,8 @@
 The two buffers become one, and the two operands one operand with access "update", if
 every element is read before it is written: the reads and the writes have equal strides
 that give each element an index of its own, and every read stands before the write.
-A new value of a stored leaf that the kernel also reads is written in place likewise.
+A new value of a stored leaf that the kernel also reads is written in place likewise,
+and a carry of a loop is in the place of what it starts as.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from staticgrad.compiler.kernels import (
     When,
 )
 from staticgrad.compiler.schedule import (
+    ControlKernel,
     Schedule,
     Step,
+    started_in_place,
     with_buffers,
 )
 from staticgrad.errors import CompilerBug
@@ -39,6 +42,8 @@ def in_place(schedule: Schedule) -> Schedule:
         kernel = with_buffers(kernel, lambda buffer: _root(buffer, merged))
         if isinstance(kernel, LoopKernel):
             kernel = _write_in_place(kernel, position, schedule, first, last, merged)
+        elif isinstance(kernel, ControlKernel):
+            kernel = _start_in_place(kernel, position, schedule, first, last, merged)
         kernels.append(kernel)
     return _compact(replace(schedule, kernels=tuple(kernels)), merged)
 
@@ -67,6 +72,9 @@ def sharing(schedule: Schedule) -> tuple[dict[int, int], dict[int, tuple[int, in
         if isinstance(kernel, LoopKernel):
             numbers = [_root(o.buffer, merged) for o in kernel.operands]
             _pairs(kernel, numbers, position, schedule, first, last, merged)
+        elif isinstance(kernel, ControlKernel):
+            numbers = [_root(o.buffer, merged) for o in kernel.operands]
+            _started(kernel, numbers, position, schedule, first, last, merged)
     end = len(schedule.kernels) - 1
     lives = {b: (first[b], min(last[b], end)) for b in first if b not in merged}
     return merged, lives
@@ -118,6 +126,42 @@ def _pairs(
             if same:
                 raise CompilerBug(f"{kernel.name} cannot write its leaf in place")
     return pairs
+
+
+def _start_in_place(
+    kernel: ControlKernel,
+    position: int,
+    schedule: Schedule,
+    first: dict[int, int],
+    last: dict[int, int],
+    merged: dict[int, int],
+) -> ControlKernel:
+    """Let what starts as an operand that dies here be that operand."""
+    numbers = [o.buffer for o in kernel.operands]
+    pairs = _started(kernel, numbers, position, schedule, first, last, merged)
+    return started_in_place(kernel, pairs) if pairs else kernel
+
+
+def _started(
+    kernel: ControlKernel,
+    numbers: list[int],
+    position: int,
+    schedule: Schedule,
+    first: dict[int, int],
+    last: dict[int, int],
+    merged: dict[int, int],
+) -> list[tuple[int, int]]:
+    """Operands that start as another one, in its place; see `_pairs`."""
+    read = {port.operand for ports in kernel.ports for port in ports}
+    found: list[tuple[int, int]] = []
+    for pair in kernel.starts:
+        source, target = (numbers[n] for n in pair)
+        alone = numbers.count(source) == 1 and pair[0] not in read
+        if alone and _may_share(schedule, first, last, position, source, target):
+            merged[target] = source
+            last[source] = last[target]
+            found.append(pair)
+    return found
 
 
 def _may_share(

@@ -187,6 +187,7 @@ class _Making:
             steps=self.reads[0],
             kept=tuple(zip(own, room, strict=True)),
             snapshots=snapshots,
+            noted=noted > 0,
         )
 
     def _starts(self, carries: int) -> tuple[tuple[int, int], ...]:

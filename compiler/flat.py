@@ -51,9 +51,10 @@ class Mark:
     `target` if `buffer` is `value`. "jump": go behind `target`. `early` marks stand
     before the commit.
 
-    Of a replay: "clear" sets `buffer` to zero. "next" decides by the state in `buffer`,
-    for as many steps as `other` says, and sets the position `third`: a step forward
-    comes behind it, what else there is behind `targets` (back, store, restore, done).
+    Of a replay: "clear" sets the beginning of the state `buffer` to zero. "next"
+    decides by it, for as many steps as `other` says, and sets the position `third`: a
+    step forward comes behind it, what else there is behind `targets` (back, store,
+    restore, done).
     "slot" copies `buffer` to the place in `other` that the state `third` names, or with
     `reverse` from there. "note" decides by the state in `buffer` whether and where to
     keep the state of a repetition, and goes behind `target` if it is not kept.
@@ -277,7 +278,8 @@ class _Flattening:
         self, kernel: ControlKernel, buffers: Sequence[int], path: Path, position: int
     ) -> None:
         loop, state = self._new_loop(), buffers[kernel.state]
-        noted = kernel.state in (target for _, target in kernel.starts)
+        # the state is cleared unless it is that of a loop which noted snapshots
+        noted = kernel.noted
         # what goes on behind `begin` decides next
         begin = self._mark("jump") if noted else self._mark("clear", buffer=state)
         if noted:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from staticgrad.compiler import blas, gemm, vm
+from staticgrad.compiler import blas, gemm, snapshots, vm
 from staticgrad.compiler.assembler import SCALARS
 from staticgrad.compiler.codegen.loops import scratch_bytes
 from staticgrad.compiler.failures import refuse_empty_extents
@@ -347,7 +347,7 @@ class _Table:
             row = [vm.COPY, 0, 0, plan.bytes[mark.other]]
             return self._add(mark.place, row, (1, mark.other), (2, mark.buffer))
         if mark.kind == "clear":
-            row = [vm.FILL, 0, 0, plan.bytes[mark.buffer]]
+            row = [vm.FILL, 0, 0, 8 * snapshots.HEADER]
             return self._add(mark.place, row, (1, mark.buffer))
         row = [OPCODES[mark.kind], 0]
         if mark.kind == "slot":

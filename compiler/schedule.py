@@ -9,7 +9,7 @@ when all that reads them has run, and fails with the kernel around it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -77,7 +77,8 @@ class ControlKernel:
     steps of a repetition, whose condition writes the operand `going`. A replay has a
     `state` (snapshots.py), `steps` says how many there are, and of each pair of `kept`
     the first operand is copied to and from one of `snapshots` places in the second. So
-    it is in a repetition that keeps snapshots.
+    it is in a repetition that keeps snapshots, with which a replay that is `noted`
+    begins.
     """
 
     name: str
@@ -98,6 +99,7 @@ class ControlKernel:
     steps: int = -1
     kept: tuple[tuple[int, int], ...] = ()
     snapshots: int = 0
+    noted: bool = False
 
 
 Step: TypeAlias = Kernel | ControlKernel
@@ -109,6 +111,40 @@ def with_buffers(kernel: AnyStep, number: Callable[[int], int]) -> AnyStep:
     operands = tuple(replace(o, buffer=number(o.buffer)) for o in kernel.operands)
     # Products and finishes have a fixed number of operands, here as many as before.
     return replace(kernel, operands=operands)  # type: ignore[arg-type]
+
+
+def started_in_place(
+    kernel: ControlKernel, pairs: Sequence[tuple[int, int]]
+) -> ControlKernel:
+    """`kernel` with one operand for each of `pairs` of `starts`, which it updates."""
+    source_of = {target: source for source, target in pairs}
+    gone = set(source_of.values())
+    left = [n for n in range(len(kernel.operands)) if n not in gone]
+    number = {old: new for new, old in enumerate(left)}
+    number[-1] = -1
+    operands = tuple(
+        replace(kernel.operands[source_of[n]], mode="update")
+        if n in source_of
+        else kernel.operands[n]
+        for n in left
+    )
+    ports = tuple(
+        tuple(replace(port, operand=number[port.operand]) for port in own)
+        for own in kernel.ports
+    )
+    rest = [pair for pair in kernel.starts if pair not in pairs]
+    return replace(
+        kernel,
+        operands=operands,
+        ports=ports,
+        starts=tuple((number[a], number[b]) for a, b in rest),
+        kept=tuple((number[a], number[b]) for a, b in kernel.kept),
+        arena=number[kernel.arena],
+        counter=number[kernel.counter],
+        going=number[kernel.going],
+        state=number[kernel.state],
+        steps=number[kernel.steps],
+    )
 
 
 def reads(kernel: Step) -> list[int]:

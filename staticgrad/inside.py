@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from staticgrad.control.bodies import placeholder
-from staticgrad.ir.graph import topological
+from staticgrad.ir.graph import Graph, topological
 from staticgrad.ir.node import Node, Tensor
-from staticgrad.ir.op import Control
+from staticgrad.ir.op import OPS, Control
 from staticgrad.ir.types import is_float
 from staticgrad.ops.leaves import frozen
 from staticgrad.ops.named import named
@@ -154,6 +154,14 @@ def needed_carries(
         seeds |= more
 
 
+def _is_users(node: Node) -> bool:
+    """Whether the node's derivative is what a function of the user's gives."""
+    own = OPS.get(node.op.name) is not node.op or any(
+        map(callable, node.attrs.values())
+    )
+    return own and bool(node.inputs)
+
+
 def pulled_step(
     inside: Inside,
     ys: Sequence[Tensor],
@@ -163,9 +171,11 @@ def pulled_step(
     """What ``inside.pull`` gives for a step of a loop.
 
     With a single scalar cotangent g it is ``g * slope``, since slopes need not wait for
-    the step before; unless a slope may be infinite where g is 0, which would be NaN.
+    the step before; unless a slope may be infinite where g is 0, which would be NaN, or
+    a function of the user's decides what becomes of g.
     """
-    if len(seeds) != 1 or seeds[0].shape != ():
+    scalar = len(seeds) == 1 and seeds[0].shape == ()
+    if not scalar or any(map(_is_users, topological(ys, set(wrt)))):
         return inside.pull(ys, wrt, seeds)
     (seed,) = seeds
     slopes = inside.pull(ys, wrt, [frozen(seed.dtype.type(1))])
@@ -191,39 +201,40 @@ def dependent(outputs: Iterable[Tensor], on: set[Tensor]) -> set[Tensor]:
 
 
 def _dependent_results(node: Node, found: set[Tensor]) -> Iterable[Tensor]:
-    code, attrs = node.op.code, node.attrs
+    code = node.op.code
     form = code.form if isinstance(code, Control) else ""
     given = [t in found for t in node.inputs]
-    if form in ("branch", "replay") and given[0]:
-        return node.outputs
-    if form == "replay":
-        return node.outputs if any(given) else ()
-    flags = [False, *given] if form == "loop" else given[form == "branch" :]
-    ahead, count = int(form == "loop"), attrs.get("carries", 0)
-    body = node.graphs[-1]
+    if form == "loop":
+        return _of_loop(node, [False, *given], 1)
+    if form == "repeat":
+        return _of_loop(node, given, 0)
+    if form == "branch" and not given[0]:
+        columns = [_hits(graph, given[1:]) for graph in node.graphs]
+        rows = zip(node.outputs, zip(*columns, strict=True), strict=True)
+        return [t for t, hits in rows if any(hits)]
+    return node.outputs if any(given) else ()
+
+
+def _hits(graph: Graph, flags: Sequence[bool]) -> list[bool]:
+    """Which outputs depend on the inputs that have flags."""
+    pairs = zip(graph.inputs, flags, strict=True)
+    known = dependent(graph.outputs, {t for t, flag in pairs if flag})
+    return [t in known for t in graph.outputs]
+
+
+def _of_loop(node: Node, flags: list[bool], first: int) -> Iterable[Tensor]:
+    """What depends on inputs of the body with flags, the carries from `first` on."""
+    *conditions, body = node.graphs
+    count = node.attrs["carries"]
     while True:
-        inner = [
-            dependent(g.outputs, {t for t, f in zip(g.inputs, flags, strict=True) if f})
-            for g in node.graphs
-        ]
-        if form == "repeat" and node.graphs[0].outputs[0] in inner[0]:
-            return node.outputs
-        more = [
-            n
-            for n in range(count)
-            if body.outputs[n] in inner[-1] and not flags[ahead + n]
-        ]
-        if not more:
+        hits = _hits(body, flags)
+        carried = [new or flags[first + n] for n, new in enumerate(hits[:count])]
+        if carried == flags[first : first + count]:
             break
-        for n in more:
-            flags[ahead + n] = True
-    columns = zip(*(g.outputs for g in node.graphs[form == "repeat" :]), strict=True)
-    many = inner[form == "repeat" :]
-    hits = [
-        any(t in known for t, known in zip(column, many, strict=True))
-        for column in columns
-    ]
-    hits = [hit or (n < count and flags[ahead + n]) for n, hit in enumerate(hits)]
-    rooms = [hits[n] for n in attrs.get("kept", ())]
-    rest = [False, *([False, *rooms] if rooms else [])] if form == "repeat" else []
-    return [t for t, hit in zip(node.outputs, (*hits, *rest), strict=True) if hit]
+        flags[first : first + count] = carried
+    if any(hit for asked in conditions for hit in _hits(asked, flags)):
+        return node.outputs
+    rooms = [carried[n] for n in node.attrs.get("kept", ())]
+    ends = [False] * (len(node.outputs) - len(hits) - len(rooms))
+    every = (*carried, *hits[count:], *ends, *rooms)
+    return [t for t, hit in zip(node.outputs, every, strict=True) if hit]

@@ -126,3 +126,22 @@ def test_targets_agree(function, args):
         assert got[0] == pytest.approx(wanted[0], rel=1e-12)
         for a, b in zip(got[1], wanted[1], strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-13)
+
+
+def test_a_hook_in_a_loop_of_one_number_gets_the_gradient_itself():
+    x = sg.input("x", (4,), "float64")
+
+    def last(loop):
+        def step(c, v):
+            return sg.on_gradient(sg.sin(c) * v, lambda g: sg.clip(g, -0.2, 0.2) + 1)
+
+        return loop(step, x[0])
+
+    def unrolled(step, c):
+        for n in range(4):
+            c = step(c, x[n])
+        return c
+
+    a = last(lambda step, c: sg.scan(lambda c, v: (step(c, v), None), c, x)[0])
+    got, wanted = sg.compile([sg.grad(a, x), sg.grad(last(unrolled), x)])(X)
+    np.testing.assert_allclose(got, wanted, rtol=1e-12)

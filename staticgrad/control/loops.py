@@ -9,11 +9,7 @@ import numpy as np
 
 from staticgrad.control.bodies import close, matching, placeholder, traced
 from staticgrad.control.records import SCAN
-from staticgrad.control.repetition import (
-    CHECKPOINTS,
-    counted_loop,
-    require_checkpoints,
-)
+from staticgrad.control.repetition import counted_loop, require_checkpoints
 from staticgrad.control.settling import Settled, settle, settled
 from staticgrad.errors import GraphError, ShapeError
 from staticgrad.ir.graph import apply_multi
@@ -107,8 +103,8 @@ def fori_loop(
     first, last = _bound(lower), _bound(upper)
     kept = _checkpoints("fori_loop", checkpoints)
     if isinstance(first, Tensor) or isinstance(last, Tensor):
-        some = kept or CHECKPOINTS
-        return counted_loop(_as_index(first), _as_index(last), body, init, some)
+        ends = _as_index(first), _as_index(last)
+        return counted_loop(*ends, body, init, checkpoints)
     steps = last - first
     if isinstance(steps, int):
         steps = max(steps, 0)

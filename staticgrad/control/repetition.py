@@ -13,8 +13,9 @@ from staticgrad.control.settling import settle
 from staticgrad.errors import DTypeError, GraphError
 from staticgrad.ir.graph import apply_multi
 from staticgrad.ir.node import Tensor
+from staticgrad.ir.size import product
 from staticgrad.ir.source import at, here
-from staticgrad.ir.types import BOOL
+from staticgrad.ir.types import BOOL, TensorType
 from staticgrad.ops.casting import cast
 from staticgrad.ops.leaves import frozen
 from staticgrad.ops.named import named
@@ -22,7 +23,8 @@ from staticgrad.ops.promote import as_tensor
 from staticgrad.trees import flatten, unflatten
 
 UNBOUNDED = -1
-CHECKPOINTS = 64  # carries; 40,000 steps then take three forward steps each
+FEW, MANY = 64, 4096  # carries; of 64, 40,000 steps take three forward steps each
+KEPT_BYTES = 2**20  # of carries that are kept, where that is more than FEW
 
 
 def require_checkpoints(name: str, checkpoints: int) -> None:
@@ -39,7 +41,7 @@ def while_loop(
     body: Callable[[Any], Any],
     init: Any,
     max_steps: int | None = None,
-    checkpoints: int = CHECKPOINTS,
+    checkpoints: int | None = None,
 ) -> Any:
     """``carry = body(carry)`` as long as ``cond(carry)`` is true.
 
@@ -47,8 +49,12 @@ def while_loop(
     dtypes. `cond` gives a bool scalar. Both may use tensors from outside, with
     gradients. Returns the last carry.
 
-    Reverse mode counts the steps and then goes back over them, with `checkpoints`
-    carries in memory at one time: the fewer, the more steps are run again.
+    Reverse mode goes back over the steps from carries that were kept on the way, at
+    most `checkpoints` of them at one time, however many steps there are: every carry
+    while there is room, then some of them, from which steps are run again (online
+    checkpointing). By default there is room for `max_steps` carries or 4,096, but for
+    no more than 1 MiB, or for 64 where that is more. The gradient can be differentiated
+    again, in both modes, with as few carries.
 
     A call raises LoopLimitError, and changes nothing, if the condition is still true
     after `max_steps` steps; None is no limit. Building raises as `scan` does.
@@ -64,7 +70,8 @@ def while_loop(
             f"while_loop requires max_steps >= 0, got {max_steps}; None is no limit"
             f"{at(here())}"
         )
-    require_checkpoints("while_loop", checkpoints)
+    if checkpoints is not None:
+        require_checkpoints("while_loop", checkpoints)
     return _while("while_loop", cond, body, init, max_steps, checkpoints)
 
 
@@ -73,7 +80,7 @@ def counted_loop(
     upper: Tensor,
     body: Callable[[Tensor, Any], Any],
     init: Any,
-    checkpoints: int = CHECKPOINTS,
+    checkpoints: int | None,
 ) -> Any:
     """``carry = body(i, carry)`` for i from `lower` up to `upper`, known when run."""
 
@@ -95,7 +102,7 @@ def _while(
     body: Callable[[Any], Any],
     init: Any,
     max_steps: int | None,
-    checkpoints: int,
+    checkpoints: int | None,
 ) -> Any:
     leaves, treedef = flatten(init)
     start = [as_tensor(leaf) for leaf in leaves]
@@ -117,9 +124,19 @@ def _while(
     limit = UNBOUNDED if max_steps is None else int(max_steps)
     outputs = apply_multi(
         WHILE, *first, *closed.captures, graphs=closed.graphs, carries=len(first),
-        limit=limit, checkpoints=checkpoints,
+        limit=limit, checkpoints=checkpoints or _room([t.type for t in first], limit),
     )  # fmt: skip
     return unflatten(treedef, outputs[: len(first)])
+
+
+def _room(kinds: Sequence[TensorType], limit: int) -> int:
+    """How many carries are kept where the user does not say."""
+    elements = [product(t.shape) * t.dtype.itemsize for t in kinds]
+    known = sum(size for size in elements if isinstance(size, int))
+    if not known or not all(isinstance(size, int) for size in elements):
+        return FEW
+    most = MANY if limit == UNBOUNDED else max(limit, 1)
+    return min(most, max(FEW, KEPT_BYTES // known))
 
 
 def _as_bool(name: str, value: Any) -> Tensor:
