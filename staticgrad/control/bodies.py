@@ -10,7 +10,7 @@ nothing there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from staticgrad.ir.op import Extent, Leaf, Position, View
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import TensorType
 from staticgrad.ops.leaves import INPUT, frozen
+from staticgrad.ops.random import inside_loop
 from staticgrad.trees import TreeDef, flatten, flatten_as
 
 BODY_INPUT = replace(INPUT)
@@ -55,15 +56,26 @@ def placeholder(kind: TensorType, name: str) -> Tensor:
     return Node(BODY_INPUT, (), attrs, (kind,), source=here(), leaf=Input).outputs[0]
 
 
-def traced(name: str, fn: Callable[..., Any], args: Sequence[Any]) -> Traced:
-    """Call `fn`, on behalf of the public function `name`."""
+def require_callable(name: str, fn: Any) -> None:
+    """GraphError for what is no function."""
     if not callable(fn):
         raise GraphError(
             f"{name} requires functions, got {type(fn).__name__}; wrap a value in a "
             f"lambda{at(here())}"
         )
+
+
+def traced(
+    name: str,
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    position: Tensor | None = None,
+) -> Traced:
+    """Call `fn`, on behalf of the public function `name`; of a loop, at `position`."""
+    require_callable(name, fn)
     mark = frozen(np.zeros(())).node.number
-    with _inside(name):
+    drawing = nullcontext() if position is None else inside_loop(position)
+    with _inside(name), drawing:
         tree = fn(*args)
     return Traced(mark, tree, flatten(tree)[1])
 

@@ -39,8 +39,9 @@ def scan(
 
     Returns the last carry, and all y stacked along a new first axis, in the order of
     `xs`. `f` is called a few times, to build the graph; it may use tensors from
-    outside, with gradients. A layer that draws (Dropout) draws the same in every step;
-    fold a position into a key (``sg.random.fold_in``) for other numbers in each.
+    outside, with gradients. A layer that draws (Dropout) draws other numbers in every
+    step, the same ones where a step is run again. A key from outside gives the same
+    numbers in every step; fold in a position (``sg.random.fold_in``) for others.
 
     Reverse mode keeps what it needs of every step, or only so many carries as
     `checkpoints` says, from which it runs steps again in the best order (Revolve). By
@@ -192,7 +193,7 @@ def _loop(
 
     def call(given: Sequence[Tensor]) -> list[Tensor]:
         carry = unflatten(treedef, given)
-        found = traced(name, step, (position, carry, slices))
+        found = traced(name, step, (position, carry, slices), position)
         marks.append(found.mark)
         new, y = found.tree
         ys, structure = flatten(y)

@@ -7,15 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.control.bodies import close, matching, traced
+from staticgrad.control.bodies import (
+    Closed,
+    close,
+    matching,
+    placeholder,
+    require_callable,
+    traced,
+)
 from staticgrad.control.records import WHILE
-from staticgrad.control.settling import settle
+from staticgrad.control.settling import Settled, settle
 from staticgrad.errors import DTypeError, GraphError
-from staticgrad.ir.graph import apply_multi
+from staticgrad.ir.graph import Graph, apply_multi
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import product
 from staticgrad.ir.source import at, here
-from staticgrad.ir.types import BOOL, TensorType
+from staticgrad.ir.types import BOOL, INT64, TensorType
 from staticgrad.ops.casting import cast
 from staticgrad.ops.leaves import frozen
 from staticgrad.ops.named import named
@@ -47,7 +54,7 @@ def while_loop(
 
     `init` is the first carry, a tree of array_likes; it keeps its structure, shapes and
     dtypes. `cond` gives a bool scalar. Both may use tensors from outside, with
-    gradients. Returns the last carry.
+    gradients. Returns the last carry. Layers that draw do so as in `scan`.
 
     Reverse mode goes back over the steps from carries that were kept on the way, at
     most `checkpoints` of them at one time, however many steps there are: every carry
@@ -72,7 +79,15 @@ def while_loop(
         )
     if checkpoints is not None:
         require_checkpoints("while_loop", checkpoints)
-    return _while("while_loop", cond, body, init, max_steps, checkpoints)
+    return _while(
+        "while_loop", _of_carry("while_loop", cond), _of_carry("while_loop", body),
+        init, max_steps, checkpoints,
+    )  # fmt: skip
+
+
+def _of_carry(name: str, fn: Any) -> Callable[[Tensor, Any], Any]:
+    require_callable(name, fn)
+    return lambda _, carry: fn(carry)
 
 
 def counted_loop(
@@ -84,49 +99,68 @@ def counted_loop(
 ) -> Any:
     """``carry = body(i, carry)`` for i from `lower` up to `upper`, known when run."""
 
-    def going(carry: tuple[Tensor, Any]) -> Tensor:
-        return named("less", named("add", carry[0], lower), upper)
+    def going(done: Tensor, _: Any) -> Tensor:
+        return named("less", named("add", done, lower), upper)
 
-    def step(carry: tuple[Tensor, Any]) -> tuple[Tensor, Any]:
-        done, state = carry
-        new = body(named("add", done, lower), state)
-        return named("add", done, frozen(np.asarray(1))), new
+    def step(done: Tensor, carry: Any) -> Any:
+        return body(named("add", done, lower), carry)
 
-    start = frozen(np.asarray(0))
-    return _while("fori_loop", going, step, (start, init), None, checkpoints)[1]
+    return _while("fori_loop", going, step, init, None, checkpoints)
 
 
 def _while(
     name: str,
-    cond: Callable[[Any], Any],
-    body: Callable[[Any], Any],
+    cond: Callable[[Tensor, Any], Any],
+    body: Callable[[Tensor, Any], Any],
     init: Any,
     max_steps: int | None,
     checkpoints: int | None,
 ) -> Any:
+    """Both functions are given the number of the step; see `_closed`."""
     leaves, treedef = flatten(init)
     start = [as_tensor(leaf) for leaf in leaves]
+    position = placeholder(TensorType((), INT64), "position")
     marks: list[int] = []
     conditions: list[Tensor] = []
 
     def call(given: Sequence[Tensor]) -> list[Tensor]:
         carry = unflatten(treedef, given)
-        asked = traced(name, cond, (carry,))
+        asked = traced(name, cond, (position, carry), position)
         marks.append(asked.mark)
         conditions.append(_as_bool(name, asked.tree))
-        new = traced(name, body, (carry,))
+        new = traced(name, body, (position, carry), position)
         return [as_tensor(leaf) for leaf in matching(name, treedef, new.tree)]
 
     kinds = [t.type for t in start]
     done = settle(name, kinds, treedef.paths, call)
-    closed = close(marks[-1], done.given, [(conditions[-1],), done.results])
+    closed = _closed(marks[-1], position, done, conditions[-1])
     first = [cast(t, p.dtype) for t, p in zip(start, done.given, strict=True)]
+    counted = len(closed.graphs[1].outputs) > len(first)
+    first = [frozen(np.asarray(0)), *first] if counted else first
     limit = UNBOUNDED if max_steps is None else int(max_steps)
     outputs = apply_multi(
         WHILE, *first, *closed.captures, graphs=closed.graphs, carries=len(first),
         limit=limit, checkpoints=checkpoints or _room([t.type for t in first], limit),
     )  # fmt: skip
-    return unflatten(treedef, outputs[: len(first)])
+    return unflatten(treedef, outputs[int(counted) : len(first)])
+
+
+def _closed(mark: int, position: Tensor, done: Settled, going: Tensor) -> Closed:
+    """The condition and a step; `position` is a carry if one of them uses it."""
+    later = named("add", position, frozen(np.asarray(1)))
+    results = [(going,), (later, *done.results)]
+    closed = close(mark, (position, *done.given), results)
+    read = {t for g in closed.graphs for t in g.outputs}
+    for node in (n for g in closed.graphs for n in g.nodes if n is not later.node):
+        read.update(node.inputs)
+    if position in read:
+        return closed
+    asked, step = closed.graphs
+    graphs = (
+        Graph.closed(asked.inputs[1:], asked.outputs),
+        Graph.closed(step.inputs[1:], step.outputs[1:]),
+    )
+    return Closed(graphs, closed.captures)
 
 
 def _room(kinds: Sequence[TensorType], limit: int) -> int:

@@ -13,7 +13,9 @@ is equal on every target, bit by bit; the rest to a few units in the last place.
 
 from __future__ import annotations
 
-from contextvars import Context
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
 
 import numpy as np
 
@@ -53,6 +55,7 @@ __all__ = [
     "fold_in",
     "gamma",
     "gumbel",
+    "inside_loop",
     "integers",
     "key",
     "key_words",
@@ -69,12 +72,26 @@ __all__ = [
 ]
 
 
+_POSITIONS: ContextVar[tuple[Tensor, ...]] = ContextVar("positions", default=())
+
+
+@contextmanager
+def inside_loop(position: Tensor) -> Iterator[None]:
+    """Layers called inside draw other numbers at every `position` of a loop."""
+    token = _POSITIONS.set((*_POSITIONS.get(), position))
+    try:
+        yield
+    finally:
+        _POSITIONS.reset(token)
+
+
 def layer_key() -> Tensor:
     """A key for the next layer of the open Graph that draws.
 
     The Graph has one State, "random_stream": two words of seed and a step counter.
-    Layer number n folds n into it. A step in train mode advances the counter, one in
-    eval mode leaves it. GraphError if no Graph is open.
+    Layer number n folds n into it, and the position of the loop in whose body it is
+    called, of each loop where they are nested. A step in train mode advances the
+    counter, one in eval mode leaves it. GraphError if no Graph is open.
     """
     graph = current_graph()
     if graph is None:
@@ -84,7 +101,10 @@ def layer_key() -> Tensor:
         )
     number = graph.shared.get("stream_layers", 0)
     graph.shared["stream_layers"] = number + 1
-    return fold_in(stream(graph), number)
+    key = fold_in(stream(graph), number)
+    for position in _POSITIONS.get():
+        key = fold_in(key, position)
+    return key
 
 
 def stream(graph: Graph) -> State:
