@@ -179,17 +179,21 @@ class Emitter:
         Estrin's scheme leaves the lowest coefficient for last, so that its rounding
         error stays the only large one.
         """
-        terms: list[Value] = [self.number(c) for c in coefficients]
-        if len(terms) < ESTRIN_FROM:
-            total = terms[-1]
-            for term in reversed(terms[:-1]):
-                total = self.fma(total, x, term)
-            return total
-        lowest, terms, power = terms[0], terms[1:], x
+        if len(coefficients) < ESTRIN_FROM:
+            return self.horner(x, coefficients)
+        lowest, *terms = [self.number(c) for c in coefficients]
+        power = x
         while len(terms) > 1:
             terms = self._paired(terms, power)
             power = self.mul(power, power) if len(terms) > 1 else power
         return self.fma(terms[0], x, lowest)
+
+    def horner(self, x: Value, coefficients: Sequence[float]) -> Value:
+        """The polynomial in the fewest operations, one after the other."""
+        total = self.number(coefficients[-1])
+        for coefficient in reversed(coefficients[:-1]):
+            total = self.fma(total, x, coefficient)
+        return total
 
     def _paired(self, terms: list[Value], power: Value) -> list[Value]:
         pairs = zip(terms[0::2], terms[1::2], strict=False)

@@ -1,13 +1,17 @@
 """exp, exp2, expm1, tanh, sigmoid and erf, free of branches, so that they vectorise.
 
 All are built on one core: x = n ln 2 + r with |r| <= ln(2) / 2 (Cody and Waite's
-two-part ln 2), and exp(r) - 1 as a polynomial. 2^n is applied as two factors, so that
+two-part ln 2), and exp(r) - 1 as a polynomial. 2^n is applied in two steps, so that
 results in the subnormal range come out gradually and n = 128 (1024) does not overflow.
 
+float64 keeps r in two parts. float32 needs less and counts instructions: products,
+comparisons and divisions, which share two of the four pipes of a Zen 4, limit all of
+these functions there, so additions and integers do what they can (see README.md).
+
 The coefficients are minimax fits made for staticgrad (Remez in 160-bit arithmetic, then
-rounded one by one). Largest errors found in units of the last place, float32 over all
-arguments and float64 over samples: exp 0.89 / 1.00, expm1 1.22 / 1.14, tanh 1.50 /
-2.10, sigmoid 2.40 / 2.10, erf 1.35 / 1.16.
+rounded one by one; ERF_F32 by reweighted least squares). Largest errors found in units
+of the last place, float32 over all arguments and float64 over samples: exp 0.88 / 1.00,
+expm1 1.49 / 1.14, tanh 1.91 / 2.10, sigmoid 1.92 / 2.10, erf 1.75 / 1.16.
 """
 
 from __future__ import annotations
@@ -30,14 +34,10 @@ EXP_F64 = (
     2.755724522412642e-06, 2.755732946418682e-07, 2.5108666311403116e-08,
     2.0893957635653246e-09,
 )  # fmt: skip
-TANH_F32 = (
-    -0.33333316445350647, 0.13332544267177582, -0.05384782329201698,
-    0.021053122356534004, -0.006247951649129391,
-)  # fmt: skip
 ERF_F32 = (
-    0.12837916612625122, -0.3761262595653534, 0.11283578723669052,
-    -0.026853347197175026, 0.005187162198126316, -0.0007997852517291903,
-    7.806897338014096e-05,
+    0.12837916612625122, 0.6366195678710938, 0.10277630388736725, -0.01914782077074051,
+    -0.00016951459110714495, 0.0016756963450461626, -0.0006373807555064559,
+    0.00011886822176165879, -9.388978469360154e-06,
 )  # fmt: skip
 ERF_F64 = (
     0.1283791670955126, -0.3761263890318375, 0.11283791670954857,
@@ -45,11 +45,6 @@ ERF_F64 = (
     0.00012055331036983157, -1.4925593508793276e-05, 1.6460972847862832e-06,
     -1.635002556511868e-07, 1.4657882297675927e-08, -1.1365676142100975e-09,
     5.945280222056354e-11,
-)  # fmt: skip
-LOG_ERFC_F32 = (
-    -1.8496055603027344, -2.638967514038086, -0.8431070446968079,
-    -0.041563548147678375, 0.010046583600342274, -0.0020120921544730663,
-    0.00028958579059690237, -2.169690196751617e-05,
 )  # fmt: skip
 LOG_ERFC_F64 = (
     -1.8496055099332482, -2.6389675142347837, -0.8431072563591069,
@@ -59,6 +54,12 @@ LOG_ERFC_F64 = (
     5.981804335618635e-08, -3.4053783497130355e-08, 8.68892056704978e-09,
     -1.348067256675262e-09, 1.2225532697488173e-10, -4.9980126506542315e-12,
 )  # fmt: skip
+
+BALANCE = 1.5
+"""tanh and sigmoid are quotients; with this factor above and below, numbers that round
+worst (just above a power of 2) meet results that forgive most: 1.9 ulp, not 2.5."""
+BALANCE_FRACTION = 0x400000
+"""The fraction of 1.5 2^n in float32."""
 
 
 class Reduced(NamedTuple):
@@ -103,17 +104,63 @@ def scaled(m: Emitter, y: Value, reduced: Reduced) -> Value:
     return m.mul(m.mul(y, first), second)
 
 
-def exp(m: Emitter, x: Value, low: Value | None = None) -> Value:
-    """The exponential of x + low, where low is a correction far below x."""
-    x = m.at_most(x, m.pick(89.0, 710.0))
-    return exp_below(m, x, low)
+class Turns(NamedTuple):
+    """n = rint(x / ln 2), also as an integer plus an offset in the lowest bits."""
+
+    n: Value
+    bits: Value
+
+    def power(self, m: Emitter) -> Value:
+        """2^n where the offset is the bias of the exponent."""
+        return m.from_bits(m.shl(self.bits, m.mantissa))
 
 
-def exp_below(m: Emitter, x: Value, low: Value | None = None) -> Value:
-    """exp(x + low) for x that is known not to overflow."""
+def _turns(m: Emitter, x: Value, per_turn: float, offset: int) -> Turns:
+    """The turns of x, for float32; `per_turn` is 1 / ln 2 times a power of 2."""
+    magic = m.shift + offset
+    shifted = m.fma(x, per_turn, magic)
+    return Turns(m.sub(shifted, magic), m.bits(shifted))
+
+
+def _grown(m: Emitter, y: Value, x: Value, turns: Turns) -> Value:
+    """Y 2^n rounded once, for y in [0.5, 2) that grows with x; the offset is -1.
+
+    The exponent of y becomes that of y 2^(n - 1), which 2 is multiplied with, or for
+    negative x that of y 2^(n + 25), multiplied with 2^-25. NaN, whose exponent this
+    destroys, comes back with n - n.
+    """
+    below = m.iand(m.b.ashr(m.bits(x), m.whole(31)), 26 << 23)
+    factor = m.from_bits(m.isub(m.whole(128 << 23), below))
+    grown = m.iadd(m.iadd(m.bits(y), m.shl(turns.bits, 23)), below)
+    return m.fma(m.from_bits(grown), factor, m.sub(turns.n, turns.n))
+
+
+def exp(m: Emitter, x: Value) -> Value:
+    """The exponential."""
+    return exp_below(m, m.at_most(x, m.pick(89.0, 710.0)))
+
+
+def exp_below(m: Emitter, x: Value) -> Value:
+    """exp(x) for x that is known not to overflow."""
     x = m.at_least(x, m.pick(-104.0, -746.0))
+    return _exp_f32(m, x) if m.is32 else _exp_reduced(m, x)
+
+
+def exp_sum(m: Emitter, x: Value, low: Value) -> Value:
+    """exp(x + low), where low is a correction far below x."""
+    x = m.at_least(m.at_most(x, m.pick(89.0, 710.0)), m.pick(-104.0, -746.0))
+    return _exp_reduced(m, x, low)
+
+
+def _exp_reduced(m: Emitter, x: Value, low: Value | None = None) -> Value:
     reduced = reduce_exp(m, x, low)
     return scaled(m, reduced.one_plus(m), reduced)
+
+
+def _exp_f32(m: Emitter, x: Value) -> Value:
+    turns = _turns(m, x, LOG2_E, -1)
+    r = m.fma(turns.n, -LN2_F32[1], m.fma(turns.n, -LN2_F32[0], x))
+    return _grown(m, m.horner(r, (1.0, 1.0, *EXP_F32)), x, turns)
 
 
 def exp2(m: Emitter, x: Value) -> Value:
@@ -134,61 +181,114 @@ def exp2(m: Emitter, x: Value) -> Value:
 def expm1(m: Emitter, x: Value) -> Value:
     """exp(x) - 1, with small results exact to their last place."""
     inside = m.at_least(m.at_most(x, m.pick(89.0, 710.0)), m.pick(-20.0, -40.0))
+    return m.pick(_expm1_f32, _expm1_f64)(m, x, inside)
+
+
+def _expm1_f32(m: Emitter, x: Value, inside: Value) -> Value:
+    turns = _turns(m, inside, LOG2_E, m.bias - 1)
+    r = m.fma(turns.n, -LN2_F32[0], inside)
+    r = m.fma(turns.n, -LN2_F32[1], r)
+    half = turns.power(m)
+    y = m.fma(half, _less_one(m, r), m.sub(half, 0.5))
+    return m.copysign(m.add(y, y), x)
+
+
+def _less_one(m: Emitter, r: Value) -> Value:
+    """exp(r) - 1 for float32 |r| <= ln(2) / 2."""
+    return m.fma(m.mul(r, r), m.horner(r, EXP_F32), r)
+
+
+def _expm1_f64(m: Emitter, x: Value, inside: Value) -> Value:
     reduced = reduce_exp(m, inside)
     half = power_of_two(m, reduced.shifted, -1)
     base = m.fma(half, reduced.high, m.sub(half, 0.5))
     y = m.fma(half, reduced.rest, base)
-    y = m.add(y, y)
-    tiny = m.compare_or_nan("<", m.abs(x), m.pick(2.0**-26, 2.0**-55))
-    return m.select(tiny, x, y)
-
-
-def _expm1_moderate(m: Emitter, x: Value) -> Value:
-    """exp(x) - 1 for 0 <= x < 60."""
-    reduced = reduce_exp(m, x)
-    scale = power_of_two(m, reduced.shifted)
-    base = m.fma(scale, reduced.high, m.sub(scale, 1.0))
-    return m.fma(scale, reduced.rest, base)
+    tiny = m.compare_or_nan("<", m.abs(x), 2.0**-55)
+    return m.select(tiny, x, m.add(y, y))
 
 
 def tanh(m: Emitter, x: Value) -> Value:
-    """1 - 2 / (exp(2|x|) + 1) for large x, near zero without cancellation."""
+    """exp(2|x|) - 1 over exp(2|x|) + 1, with the sign of x."""
     size = m.abs(x)
     clamped = m.at_most(size, m.pick(10.0, 20.0))
-    grown = _expm1_moderate(m, m.add(clamped, clamped))
+    return m.copysign(m.pick(_tanh_f32, _tanh_f64)(m, size, clamped), x)
+
+
+def _tanh_f32(m: Emitter, _size: Value, clamped: Value) -> Value:
+    """H / (h + 1) for h = (exp(2 a) - 1) / 2, both times BALANCE."""
+    turns = _turns(m, clamped, 2 * LOG2_E, m.bias - 1)
+    r = m.fma(turns.n, -LN2_F32[0], m.add(clamped, clamped))
+    tail = m.horner(r, [BALANCE * c for c in EXP_F32])
+    less_one = m.fma(r, BALANCE, m.mul(m.mul(r, r), tail))
+    half = m.shl(turns.bits, m.mantissa)
+    base = m.sub(m.from_bits(m.ior(half, BALANCE_FRACTION)), BALANCE / 2)
+    above = m.fma(m.from_bits(half), less_one, base)
+    return m.div(above, m.add(above, BALANCE))
+
+
+def _tanh_f64(m: Emitter, size: Value, clamped: Value) -> Value:
+    """1 - 2 / (exp(2 a) + 1) for large a, near zero without cancellation."""
+    reduced = reduce_exp(m, m.add(clamped, clamped))
+    scale = power_of_two(m, reduced.shifted)
+    base = m.fma(scale, reduced.high, m.sub(scale, 1.0))
+    grown = m.fma(scale, reduced.rest, base)
     large = m.compare_or_nan(">", size, 0.55)
-    y = m.pick(_tanh_f32, _tanh_f64)(m, size, grown, large)
-    return m.copysign(y, x)
-
-
-def _tanh_f32(m: Emitter, size: Value, grown: Value, large: Value) -> Value:
-    quotient = m.div(2.0, m.add(grown, 2.0))
-    square = m.mul(size, size)
-    odd = m.fma(m.mul(square, size), m.polynomial(square, TANH_F32), size)
-    return m.select(large, m.sub(1.0, quotient), odd)
-
-
-def _tanh_f64(m: Emitter, size: Value, grown: Value, large: Value) -> Value:
     quotient = m.div(m.select(large, 2.0, grown), m.add(grown, 2.0))
     y = m.select(large, m.sub(1.0, quotient), quotient)
     return m.select(m.compare_or_nan("<", size, 2.0**-28), size, y)
 
 
 def sigmoid(m: Emitter, x: Value) -> Value:
-    """1 / (1 + exp(-x)), from exp(-|x|), which cannot overflow."""
+    """1 / (1 + exp(-x))."""
+    return m.pick(_sigmoid_f32, _sigmoid_f64)(m, x)
+
+
+def _sigmoid_f32(m: Emitter, x: Value) -> Value:
+    """C / (c + c exp(-x)), c = 2^-64 BALANCE: exp(104) does not overflow.
+
+    From x = 40 on, where the clamp is, the result is 1.
+    """
+    x = m.at_least(m.at_most(x, 40.0), -104.0)
+    turns = _turns(m, x, -LOG2_E, m.bias - 64)
+    r = m.fma(turns.n, -LN2_F32[0], m.neg(x))
+    r = m.fma(turns.n, -LN2_F32[1], r)
+    grown = m.horner(r, [BALANCE * c for c in (1.0, 1.0, *EXP_F32)])
+    above = BALANCE * 2.0**-64
+    return m.div(above, m.fma(grown, turns.power(m), above))
+
+
+def _sigmoid_f64(m: Emitter, x: Value) -> Value:
+    """From exp(-|x|), which cannot overflow."""
     z = exp_below(m, m.neg(m.abs(x)))
     top = m.select(m.compare(">=", x, 0.0), 1.0, z)
     return m.div(top, m.add(z, 1.0))
 
 
 def erf(m: Emitter, x: Value) -> Value:
+    """The error function."""
+    return m.pick(_erf_f32, _erf_f64)(m, x)
+
+
+def _erf_f32(m: Emitter, x: Value) -> Value:
+    """1 - exp(-t), t = a + a P(a) a fit of -log(erfc(a)) for a = |x|.
+
+    t = n ln 2 + r: 1 - 2^-n exp(-r) = 2^-n (1 - exp(-r)) + (1 - 2^-n).
+    """
+    a = m.at_most(m.abs(x), 3.93)
+    t = m.fma(a, m.polynomial(a, ERF_F32), a)
+    turns = _turns(m, t, -LOG2_E, m.bias)
+    less_one = _less_one(m, m.fma(turns.n, -LN2_F32[0], m.neg(t)))
+    scale = turns.power(m)
+    y = m.fma(scale, m.neg(less_one), m.sub(1.0, scale))
+    return m.copysign(y, x)
+
+
+def _erf_f64(m: Emitter, x: Value) -> Value:
     """X + x P(x^2) below 1; beyond, 1 - exp(Q(|x| - 1)), Q a fit of log(erfc)."""
     size = m.abs(x)
-    square = m.mul(x, x)
-    small = m.fma(x, m.polynomial(square, m.pick(ERF_F32, ERF_F64)), x)
-    clamped = m.sub(m.at_most(size, m.pick(3.93, 5.93)), 1.0)
-    log = m.polynomial(clamped, m.pick(LOG_ERFC_F32, LOG_ERFC_F64))
-    reduced = reduce_exp(m, log)
+    small = m.fma(x, m.polynomial(m.mul(x, x), ERF_F64), x)
+    clamped = m.sub(m.at_most(size, 5.93), 1.0)
+    reduced = reduce_exp(m, m.polynomial(clamped, LOG_ERFC_F64))
     rest = m.mul(reduced.one_plus(m), power_of_two(m, reduced.shifted))
     large = m.copysign(m.sub(1.0, rest), x)
     return m.select(m.lt(size, 1.0), small, large)

@@ -21,19 +21,15 @@ from staticgrad.compiler.codegen.mathlib_exponential import (
     LN2_F32,
     LN2_F64,
     LOG2_E,
-    exp,
     exp_below,
+    exp_sum,
     power_of_two,
 )
 
 ROOT_HALF_F32 = 0x3F3504F3
 ROOT_HALF_F64 = 0x3FE6A09E667F3BCD
 
-LOG_F32 = (
-    0.3333331346511841, -0.25000008940696716, 0.2000207155942917,
-    -0.1666795313358307, 0.14220359921455383, -0.12407024949789047,
-    0.11884161829948425, -0.11665531992912292, 0.06742801517248154,
-)  # fmt: skip
+LOG_F32 = (0.6666677594184875, 0.39977583289146423, 0.2987082004547119)
 LOG_F64 = (
     0.6666666666666734, 0.39999999999416275, 0.28571428742167293,
     0.2222219858611909, 0.18183564040843186, 0.15314049752467157,
@@ -104,13 +100,25 @@ def split(m: Emitter, x: Value, subnormals: bool = True) -> tuple[Value, Value]:
 def _log_parts(m: Emitter, f: Value) -> tuple[Value, Value]:
     """log1p(f) = f - half + rest."""
     half = m.mul(m.mul(f, f), 0.5)
-    if m.is32:
-        cube = m.mul(m.mul(f, f), f)
-        return half, m.mul(cube, m.polynomial(f, LOG_F32))
     s = m.div(f, m.add(f, 2.0))
     square = m.mul(s, s)
-    tail = m.mul(square, m.polynomial(square, LOG_F64))
+    tail = m.mul(square, m.polynomial(square, m.pick(LOG_F32, LOG_F64)))
     return half, m.mul(s, m.add(half, tail))
+
+
+def _log1p_f32(m: Emitter, f: Value) -> Value:
+    """log1p(f) = f - s (f - s^2 P(s^2)), s = f / (f + 2)."""
+    s = m.div(f, m.add(f, 2.0))
+    square = m.mul(s, s)
+    inner = m.fma(m.neg(square), m.polynomial(square, LOG_F32), f)
+    return m.fma(m.neg(s), inner, f)
+
+
+def _log_of(m: Emitter, e: Value, f: Value) -> Value:
+    """E ln 2 + log1p(f); float32 does not need the second part of ln 2."""
+    if m.is32:
+        return m.fma(e, LN2_F32[0], _log1p_f32(m, f))
+    return _log_sum(m, e, f, m.number(-0.0))
 
 
 def _log_sum(m: Emitter, e: Value, f: Value, low: Value) -> Value:
@@ -118,22 +126,19 @@ def _log_sum(m: Emitter, e: Value, f: Value, low: Value) -> Value:
     ln2 = m.pick(LN2_F32, LN2_F64)
     half, rest = _log_parts(m, f)
     tail = m.fma(e, ln2[1], m.add(rest, low))
-    if m.is32:
-        return m.fma(e, ln2[0], m.add(f, m.sub(tail, half)))
     return m.fma(e, ln2[0], m.sub(f, m.sub(half, tail)))
 
 
 def log(m: Emitter, x: Value) -> Value:
     """The natural logarithm; -inf at 0, NaN below."""
     e, significand = split(m, x)
-    y = _log_sum(m, e, m.sub(significand, 1.0), m.number(-0.0))
-    return _log_edges(m, x, y)
+    return _log_edges(m, x, _log_of(m, e, m.sub(significand, 1.0)))
 
 
 def log_inside(m: Emitter, x: Value) -> Value:
     """The natural logarithm of positive normal numbers; garbage for others."""
     e, significand = split(m, x, subnormals=False)
-    return _log_sum(m, e, m.sub(significand, 1.0), m.number(-0.0))
+    return _log_of(m, e, m.sub(significand, 1.0))
 
 
 def log2(m: Emitter, x: Value) -> Value:
@@ -180,15 +185,16 @@ def log1p(m: Emitter, x: Value) -> Value:
     """log(1 + x): 1 + x = 2^e (1 + f) where f = 2^-e x + (2^-e - 1) rounds once."""
     bits = m.isub(m.bits(m.add(x, 1.0)), _root_half(m))
     field = m.iand(bits, -(1 << m.mantissa))
-    # four times 2^-e, which is subnormal for the largest x
-    scale = m.from_bits(m.isub(m.whole((m.bias + 2) << m.mantissa), field))
-    f = m.fma(m.mul(x, 0.25), scale, m.fma(scale, 0.25, -1.0))
+    inverse = m.isub(m.whole(m.bias << m.mantissa), field)  # below 0 for the largest x
+    none = m.whole(0)
+    inverse = m.b.select(m.b.icmp_signed(">", inverse, none), inverse, none)
+    less_one = m.sub(m.from_bits(inverse), 1.0)
+    f = m.add(m.from_bits(m.isub(m.bits(x), field)), less_one)
     e = m.sub(_exponent(m, bits), _exponent_base(m))
-    y = _log_sum(m, e, f, m.number(-0.0))
+    y = m.copysign(_log_of(m, e, f), x)
     y = m.select(m.lt(x, math.inf), y, x)
     edge = m.select(m.eq(x, -1.0), -math.inf, math.nan)
-    y = m.select(m.compare_or_nan(">", x, -1.0), y, edge)
-    return m.select(m.lt(m.abs(x), m.pick(2.0**-26, 2.0**-55)), x, y)
+    return m.select(m.compare_or_nan(">", x, -1.0), y, edge)
 
 
 def log1p_pair(m: Emitter, x: Pair, doubled: Value | None = None) -> Value:
@@ -222,6 +228,8 @@ def _log1p_unit(m: Emitter, z: Value) -> Value:
     ln2 = m.pick(LN2_F32, LN2_F64)
     large = m.gt(z, math.sqrt(2) - 1)
     f = m.select(large, m.fma(z, 0.5, -0.5), z)
+    if m.is32:
+        return m.add(m.select(large, ln2[0], 0.0), _log1p_f32(m, f))
     half, rest = _log_parts(m, f)
     tail = m.sub(half, m.add(rest, m.select(large, ln2[1], 0.0)))
     return m.add(m.select(large, ln2[0], 0.0), m.sub(f, tail))
@@ -278,7 +286,7 @@ def _power_f64(m: Emitter, size: Value, y: Value) -> Value:
     product = m.mul(y, high)
     rest = m.fma(y, low, m.fma(y, high, m.neg(product)))
     moderate = m.lt(m.abs(product), 1000.0)
-    return exp(m, product, m.select(moderate, rest, 0.0))
+    return exp_sum(m, product, m.select(moderate, rest, 0.0))
 
 
 def _product(m: Emitter, x: Value, y: Value | float) -> Pair:

@@ -175,18 +175,21 @@ def _signed(m: Emitter, y: Value, quadrant: Value) -> Value:
 
 def _sine(m: Emitter, r: Value, square: Value, low: Value | None) -> Value:
     cube = m.mul(square, r)
-    tail = m.mul(cube, m.polynomial(square, m.pick(SIN_F32, SIN_F64)))
-    if low is not None:
-        tail = m.add(tail, m.mul(low, m.fma(square, -0.5, 1.0)))
-    return m.add(r, tail)
+    if low is None:
+        return m.fma(cube, m.polynomial(square, m.pick(SIN_F32, SIN_F64)), r)
+    tail = m.mul(cube, m.polynomial(square, SIN_F64))
+    return m.add(r, m.add(tail, m.mul(low, m.fma(square, -0.5, 1.0))))
 
 
 def _cosine(m: Emitter, r: Value, square: Value, low: Value | None) -> Value:
+    if m.is32:
+        tail = m.fma(square, m.polynomial(square, COS_F32), -0.5)
+        return m.fma(square, tail, 1.0)
     half = m.mul(square, 0.5)
     lead = m.sub(1.0, half)
     error = m.sub(m.sub(1.0, lead), half)
     fourth = m.mul(square, square)
-    tail = m.fma(fourth, m.polynomial(square, m.pick(COS_F32, COS_F64)), error)
+    tail = m.fma(fourth, m.polynomial(square, COS_F64), error)
     if low is not None:
         tail = m.sub(tail, m.mul(r, low))
     return m.add(lead, tail)
