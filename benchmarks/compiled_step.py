@@ -18,6 +18,7 @@ from staticgrad.compiler.codegen.gemm_leaves import (
 from staticgrad.compiler.codegen.gemm_small import (
     BY_DOTS,
     BY_ROWS,
+    TILED,
     TURNED,
     small_address,
 )
@@ -99,7 +100,7 @@ def load_pieces() -> None:
     blas.kernel_address()
     for leaf in (DOTS, TILES, TRANSPOSE, COPY):
         leaf_address(leaf, FLOAT32.itemsize)
-    for kernel in (BY_ROWS, BY_DOTS, TURNED):
+    for kernel in (BY_ROWS, BY_DOTS, TURNED, TILED):
         small_address(kernel, FLOAT32.itemsize)
 
 

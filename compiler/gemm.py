@@ -36,9 +36,10 @@ from staticgrad.compiler.codegen.gemm_leaves import (
     TRANSPOSE,
     leaf_address,
 )
+from staticgrad.compiler.codegen.gemm_small import TILED
 from staticgrad.compiler.codegen.native import compiled_once
 from staticgrad.compiler.gemm_rule import ours
-from staticgrad.compiler.gemm_small import describe_small
+from staticgrad.compiler.gemm_small import describe_small, small_kernel
 from staticgrad.compiler.kernels import GemmKernel
 from staticgrad.compiler.pointers import I64, load_int64
 
@@ -87,7 +88,7 @@ def stands_alone(kernel: GemmKernel, values: Mapping[str, int]) -> bool:
     m, n, k = (int(size) for size in table[: blas.K + 1])
     if not ours(m, n, k, int(table[blas.BYTES])) or parts_of(m, n, k) != (m, n):
         return True
-    return describe_small(table)
+    return small_kernel(table) not in (None, TILED)
 
 
 def work_of(kernel: GemmKernel, values: Mapping[str, int]) -> int:
@@ -102,7 +103,7 @@ def described(
     m, n, k = (int(size) for size in table[: blas.K + 1])
     blas.cut(table, part or parts_of(m, n, k), FLOPS_PER_PART)
     table[blas.FUNCTION] = 0
-    if part is None and describe_small(table):
+    if describe_small(table, in_parts=part is not None):
         return table
     lda, ldb, ldc = (int(ld) for ld in table[blas.LDA : blas.LDC + 1])
     a_transposed, b_transposed = table[blas.A_TRANSPOSED], table[blas.B_TRANSPOSED]

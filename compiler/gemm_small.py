@@ -3,10 +3,11 @@
 What the driver does before and between tiles takes longer than the arithmetic of small
 products. A call of 16 x 16 with 4 terms of float32 takes 25 ns so, by the driver 65; of
 16 x 1 with 16 terms 25 and 55; of 16 x 16 with 1 term 16 and 52; of 32 x 32 with 32
-terms 570 and 631 (Zen 4, one core, minima). The choice is a function of sizes and
-strides alone.
+terms 570 and 631 (Zen 4, one core, minima). By tiles in one call 32 x 64 with 64 terms
+takes 2260 ns and by the driver 2339 (the arithmetic alone 2220), 64 x 64 with 32 terms
+and A transposed 2288 and 2413, with 16 terms 1199 and 1343.
 
-Weakness: batches take the driver's road.
+The choice is a function of sizes and strides alone.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.compiler import blas
-from staticgrad.compiler.codegen.gemm import WIDE, plan_of
+from staticgrad.compiler.codegen.gemm import TALL, WIDE, plan_of
 from staticgrad.compiler.codegen.gemm_small import (
     BY_DOTS,
     BY_ROWS,
+    TILED,
     TURNED,
     small_address,
 )
@@ -31,41 +33,88 @@ FEW_TERMS = 16  # beyond, a row is faster with tiles of several registers
 MOST_BYTES = 1 << 15  # of B turned: as large as an L1 cache, half of the scratch memory
 DEPTH_PER_ROW = 9  # as in gemm.py: with fewer rows dots are faster
 
+MOST_TILED = 1 << 20  # terms: beyond, the driver's time is not seen
+MOST_DEPTH, DEEPEST_STRIDED = 512, 128  # as in gemm.py
+
 ODD = (1, 3, 5, 7)  # multiples of a stride that are words of the table
 
 Side = tuple[int, int]
 
 
-def describe_small(table: npt.NDArray[np.int64]) -> bool:
-    """Fill in the table for one of these kernels, if the product is for them."""
+def describe_small(table: npt.NDArray[np.int64], in_parts: bool = False) -> bool:
+    """Fill in a table that is cut for one of these kernels, if the product is for them.
+
+    Of products in parts, by rows, only those by tiles are.
+    """
+    kernel = small_kernel(table, in_parts)
+    if kernel is None:
+        return False
     known: list[int] = table.tolist()
     m, n, k = known[: blas.K + 1]
-    few = 0 < m * n * k <= MOST_TERMS and k <= DEEPEST
-    if not few or known[blas.BATCH] != 1 or not plan_of().masks:
-        return False
-    a = (known[blas.LDA], 1)
-    b = (known[blas.LDB], 1)
-    if known[blas.A_TRANSPOSED]:
-        a = a[::-1]
-    if not known[blas.B_TRANSPOSED]:
-        b = b[::-1]
+    a, b = _sides(known)
     left, right = 0, 1
     if n == 1 and known[blas.LDC] == 1:
         # A column is the row of the transposed product.
         left, right, m, n, a, b = 1, 0, n, m, b, a
     size = known[blas.BYTES]
-    lanes = vector_bytes() // size
-    kernel = _kernel(m, n, k, a, b, lanes)
-    if kernel is None:
-        return False
     (a_row, a_step), (b_column, b_step) = a, b
-    b_row = {BY_ROWS: b_step, BY_DOTS: b_column, TURNED: n + -n % lanes}[kernel]
+    turns = kernel == TURNED or (kernel == TILED and b_column != 1)
+    b_row = b_column if kernel == BY_DOTS else b_step
+    if turns:
+        b_row = n + -n % _lanes(known)
     starts = [size * known[blas.OFFSET_A + side] for side in (left, right)]
     steps = [size * step for step in (a_step, b_row, k * b_row)]
     rows = [size * row * odd for row in (a_row, known[blas.LDC]) for odd in ODD]
-    table[blas.OURS :] = left, right, *starts, m, n, *steps, *rows
+    count, fewer = known[blas.BATCH], 0
+    nexts = [size * step for step in known[blas.STRIDE_A : blas.STRIDE_C + 1]]
+    if count == 1:
+        count, fewer = known[blas.PARTS], known[blas.PART_ROWS]
+        nexts = [size * fewer * a_row, 0, size * fewer * known[blas.LDC]]
+    strip = TALL * plan_of().rows if a_step == 1 or k <= FEW_TERMS else m
+    table[blas.OURS :] = (
+        left, right, *starts, m, n, *steps, *rows, count, *nexts, fewer, strip, turns,
+    )  # fmt: skip
     table[blas.DIRECT] = small_address(kernel, size)
     return True
+
+
+def small_kernel(table: npt.NDArray[np.int64], in_parts: bool = False) -> int | None:
+    """Which of these kernels computes a product, if one does."""
+    known: list[int] = table.tolist()
+    m, n, k = known[: blas.K + 1]
+    if m * n * k < 1 or not plan_of().masks:
+        return None
+    a, b = _sides(known)
+    if n == 1 and known[blas.LDC] == 1:
+        m, n, a, b = n, m, b, a
+    lanes, alone = _lanes(known), known[blas.BATCH] == 1 and not in_parts
+    kernel = None
+    if alone and m * n * k <= MOST_TERMS and k <= DEEPEST:
+        kernel = _kernel(m, n, k, a, b, lanes)
+    if kernel is None and _tiles_pay(m, n, k, a, b, lanes):
+        return TILED
+    return kernel
+
+
+def _sides(known: list[int]) -> tuple[Side, Side]:
+    """A's strides along rows and terms, B's along columns and terms."""
+    a = (known[blas.LDA], 1)
+    b = (known[blas.LDB], 1)
+    if known[blas.A_TRANSPOSED]:
+        a = a[::-1]
+    return a, b if known[blas.B_TRANSPOSED] else b[::-1]
+
+
+def _lanes(known: list[int]) -> int:
+    return vector_bytes() // known[blas.BYTES]
+
+
+def _tiles_pay(m: int, n: int, k: int, a: Side, b: Side, lanes: int) -> bool:
+    """Whether one call computes a product of some size by tiles."""
+    deepest = MOST_DEPTH if a[1] == 1 or k <= FEW_TERMS else DEEPEST_STRIDED
+    if min(m, n) == 1 or k > deepest or m * n * k > MOST_TILED:
+        return False
+    return b[0] == 1 or _turned_pays(m, n, k, lanes)
 
 
 def _kernel(m: int, n: int, k: int, a: Side, b: Side, lanes: int) -> int | None:

@@ -28,11 +28,13 @@ dtypes = pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64], ids=str)
 layouts = pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 
 
-@pytest.fixture(params=["one call where small", "the driver"])
+@pytest.fixture(params=["one call where small", "tiles in one call", "the driver"])
 def road(request, monkeypatch):
-    """Small products have a road of their own, but the driver can do them too."""
-    if request.param == "the driver":
+    """Small products have roads of their own, but the driver can do them too."""
+    if request.param != "one call where small":
         monkeypatch.setattr(gemm_small, "MOST_TERMS", 0)
+    if request.param == "the driver":
+        monkeypatch.setattr(gemm_small, "MOST_TILED", 0)
 
 
 roads = pytest.mark.usefixtures("road")
@@ -273,7 +275,7 @@ def test_threads_change_no_bit():
 
 
 def test_what_is_large_goes_to_openblas():
-    small, large = product(32, 64, 64), product(2000, 2000, 2000)
+    small, large = product(160, 128, 64), product(2000, 2000, 2000)
     assert gemm.describe(small, {})[blas.FUNCTION] == 0
     table = gemm.describe(large, {})
     assert table[blas.FUNCTION] == blas.address_of(FLOAT32)
@@ -284,21 +286,43 @@ def test_what_is_large_goes_to_openblas():
 def test_small_products_are_computed_in_one_call():
     if not plan_of().masks:
         pytest.skip("requires masks")
-    numbers_of = (kernels.BY_ROWS, kernels.BY_DOTS, kernels.TURNED)
-    by_rows, by_dots, turned = (kernels.small_address(n, 4) for n in numbers_of)
+    numbers_of = (kernels.BY_ROWS, kernels.BY_DOTS, kernels.TURNED, kernels.TILED)
+    by_rows, by_dots, turned, tiled = (kernels.small_address(n, 4) for n in numbers_of)
     for (m, n, k), layout, expected in [
         ((16, 16, 4), "NN", by_rows), ((4, 16, 16), "TN", by_rows),
         ((16, 16, 1), "NT", by_rows), ((16, 1, 16), "TN", by_rows),
         ((1, 1, 16), "NN", by_rows), ((16, 1, 16), "NN", by_dots),
         ((1, 16, 16), "NT", by_dots), ((16, 16, 4), "NT", turned),
         ((16, 4, 16), "TT", turned), ((2, 64, 64), "NT", 0), ((1, 64, 64), "NN", 0),
-        ((64, 64, 64), "NN", 0), ((4, 4, 0), "NN", 0),
+        ((64, 64, 64), "NN", tiled), ((4, 4, 0), "NN", 0), ((32, 64, 64), "NT", tiled),
+        ((64, 64, 200), "TN", 0), ((128, 128, 128), "NN", 0), ((32, 96, 96), "NT", 0),
     ]:  # fmt: skip
         transposed = layout[0] == "T", layout[1] == "T"
         ld = m if transposed[0] else k, k if transposed[1] else n, n
         table = table_of(product(m, n, k, transposed=transposed, ld=ld))
         assert table[blas.DIRECT] == expected
-    assert table_of(product(16, 16, 4, batch=2))[blas.DIRECT] == 0
+    assert table_of(product(16, 16, 4, batch=2))[blas.DIRECT] == tiled
+    assert gemm.describe(product(16, 16, 4), {}, 8)[blas.DIRECT] == tiled
+
+
+@dtypes
+@pytest.mark.parametrize("layout", ["NN", "NT"])
+@pytest.mark.parametrize(("m", "n", "k"), [(35, 45, 30), (16, 64, 64), (24, 8, 9)])
+def test_parts_by_rows_are_the_whole(m, n, k, layout, dtype):
+    a, b = numbers((m, k), dtype), numbers((k, n), dtype, 1)
+    right = stored(b, layout[1] == "T")
+    kernel = product(
+        m, n, k, dtype, transposed=(False, layout[1] == "T"),
+        ld=(k, right.shape[1], n),
+    )  # fmt: skip
+    table = gemm.describe(kernel, {}, 8)
+    items = int(table[blas.ITEMS])
+    assert items == -(-m // 8)
+    parts = [(item, item + 1) for item in reversed(range(items))]
+    found = call(table, a, right, np.full((m, n), np.nan, dtype), parts)
+    np.testing.assert_allclose(found, a @ b, atol=1e3 * ROUNDING[dtype])
+    at_once = call(table, a, right, np.full((m, n), np.nan, dtype))
+    assert found.tobytes() == at_once.tobytes()
 
 
 @dtypes

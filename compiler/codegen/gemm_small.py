@@ -3,7 +3,8 @@
 `rows` reads B where it lies, a register of columns at a time; `turned` copies B^T into
 that order first; `dots` computes sums of one row of A with rows of B^T, as many as a
 register has lanes at a time. Compiling `rows` takes a fifth of the time that the driver
-and its tiles take, and a graph of small products needs no more.
+and its tiles take, and a graph of small products needs no more. `tiled` takes the
+driver's tiles, for larger products, batches of them, and products in parts.
 
 Addresses are as expensive as the arithmetic here, and LLVM is kept from improving them:
 odd multiples of strides are words of the table, because LLVM would make each the sum of
@@ -27,9 +28,13 @@ from staticgrad.compiler.cache import kernel_key
 from staticgrad.compiler.codegen.emitter import Value
 from staticgrad.compiler.codegen.gemm import (
     FEW,
+    TilePlan,
     element_bytes,
     lanes_of,
+    plan_of,
+    rows_of,
     square_edge,
+    vectors_of,
     write_tile,
 )
 from staticgrad.compiler.codegen.gemm_leaves import as_float32, as_float64
@@ -41,33 +46,39 @@ EIGHT = 8  # rows of a tile: as many sums as a processor has in flight
 APART = 4  # terms of one row that are summed apart
 
 (LEFT, RIGHT, LEFT_AT, RIGHT_AT, ROWS, COLUMNS, A_STEP, B_ROW, DEPTH, A_ROW, _, _, _,
- C_ROW, _, _, _) = range(blas.OURS, blas.WORDS)  # fmt: skip
+ C_ROW, _, _, _, COUNT, NEXT_A, NEXT_B, NEXT_C, FEWER, STRIP,
+ TURNS) = range(blas.OURS, blas.WORDS)  # fmt: skip
 """Words of the table: which operands A and B are, and where they begin; rows and
 columns of C; A's stride along k, B's other stride, that times k; strides of the rows of
-A and of C, each followed by 3, 5 and 7 times as much. Strides and starts in bytes."""
+A and of C, each followed by 3, 5 and 7 times as much. Strides and starts in bytes.
 
-BY_ROWS, BY_DOTS, TURNED = range(3)
+For TILED: how many products, or parts of one; how far apart those lie in A, B and C;
+by how many rows each has fewer than the one before; rows that pass at a time; whether B
+is turned first."""
+
+BY_ROWS, BY_DOTS, TURNED, TILED = range(4)
 
 _LONG, _WORD = types.int64, ir.IntType(64)
 _compiled = njit(nogil=True, error_model="numpy", inline="always")
 
 
 class _Tile:
-    """Emits a tile of some rows by one register of columns.
+    """Emits a tile of some rows by some registers of columns, the only one masked.
 
     Where there may be fewer rows (FEW), the last of them stands in for the others.
     """
 
-    def __init__(self, v: Lanes, rows: int, args: Any) -> None:
+    def __init__(self, v: Lanes, rows: int, vectors: int, args: Any) -> None:
         (self.table, self.a, self.b, self.stop, self.c, self.alpha, self.beta, columns,
          self.left) = args  # fmt: skip
-        self.v, self.rows, self.mask = v, rows, _mask(v, columns)
+        self.v, self.rows, self.vectors = v, rows, vectors
+        self.mask = _mask(v, columns) if vectors == 1 else None
         self.a_step, self.b_row = self._word(A_STEP), self._word(B_ROW)
 
     def emit(self) -> None:
         v, b = self.v, self.v.b
         sums = self._one_row() if self.rows == 1 else self._all_rows()
-        places, masks = self._places(self.c, C_ROW), [self.mask] * self.rows
+        places = self._across(self._places(self.c, C_ROW))
         alpha, beta = self.alpha, self.beta
         # Else a fifth of the arithmetic of 4 terms would be to multiply by 1.
         one = b.fcmp_ordered("==", alpha, alpha.type(1.0))
@@ -77,20 +88,33 @@ class _Tile:
                 for total, place in zip(sums, places, strict=True):
                     v.store(total, place, self.mask)
             with scaled:
-                clipped = self.rows == FEW
+                clipped, masks = self.rows == FEW, [self.mask] * len(places)
                 write_tile(v, sums, places, masks, alpha, beta, clipped)
 
     def _all_rows(self) -> list[Value]:
         v, b = self.v, self.v.b
         offsets = self._places(v.whole(0), A_ROW)
-        sums = [v.variable(v.zeros()) for _ in offsets]
+        sums = [v.variable(v.zeros()) for _ in range(self.rows * self.vectors)]
         left, right = v.variable(self.a), v.variable(self.b)
         with _until(v, right, self.stop):
-            start, row = b.load(left), v.load(b.load(right), self.mask)
-            for offset, total in zip(offsets, sums, strict=True):
-                self._add(total, b.add(start, offset), row)
+            start = b.load(left)
+            across = [v.load(p, self.mask) for p in self._across([b.load(right)])]
+            for i, offset in enumerate(offsets):
+                x = v.splat(v.number(b.add(start, offset)))
+                for j, row in enumerate(across):
+                    total = sums[i * self.vectors + j]
+                    b.store(v.fma(x, row, b.load(total)), total)
             self._advance(left, right, 1)
         return [b.load(total) for total in sums]
+
+    def _across(self, starts: Sequence[Value]) -> list[Value]:
+        """The registers of each row, from its start on."""
+        v, width = self.v, self.v.count * self.v.size
+        return [
+            v.b.add(start, v.whole(j * width)) if j else start
+            for start in starts
+            for j in range(self.vectors)
+        ]
 
     def _one_row(self) -> list[Value]:
         """Several terms apart, so that additions do not wait for each other."""
@@ -111,16 +135,10 @@ class _Tile:
         return [b.fadd(b.fadd(first, second), b.fadd(third, fourth))]
 
     def _add_term(self, total: Value, left: Value, right: Value, term: int) -> None:
-        b, number = self.v.b, self.v.whole(term)
-        place = b.add(b.load(right), b.mul(self.b_row, number))
-        x = b.add(b.load(left), b.mul(self.a_step, number))
-        self._add(total, x, self.v.load(place, self.mask))
-
-    def _add(self, total: Value, place: Value, row: Value) -> None:
-        """The number of A at `place` times a register of B."""
-        v = self.v
-        x = v.splat(v.number(place))
-        v.b.store(v.fma(x, row, v.b.load(total)), total)
+        v, b, number = self.v, self.v.b, self.v.whole(term)
+        row = v.load(b.add(b.load(right), b.mul(self.b_row, number)), self.mask)
+        x = v.splat(v.number(b.add(b.load(left), b.mul(self.a_step, number))))
+        b.store(v.fma(x, row, b.load(total)), total)
 
     def _advance(self, left: Value, right: Value, terms: int) -> None:
         b, count = self.v.b, self.v.whole(terms)
@@ -165,14 +183,14 @@ def _until(v: Lanes, place: Value, stop: Value) -> Iterator[None]:
     v.b.position_at_end(after)
 
 
-def _tile(rows: int) -> Any:
+def _tile(size_of: Callable[[TilePlan], tuple[int, int]]) -> Any:
     @intrinsic
     def tile(
         typing: Any, table: Any, a: Any, b: Any, stop: Any, c: Any, alpha: Any,
         beta: Any, columns: Any, left: Any,
     ) -> Any:  # fmt: skip
         def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            _Tile(Lanes(builder, alpha.bitwidth), rows, args).emit()
+            _Tile(Lanes(builder, alpha.bitwidth), *size_of(plan_of()), args).emit()
             return context.get_dummy_value()
 
         return types.void(*[_LONG] * 5, alpha, alpha, _LONG, _LONG), emit
@@ -180,32 +198,116 @@ def _tile(rows: int) -> Any:
     return tile
 
 
-_tile_eight, _tile_few, _tile_one = _tile(EIGHT), _tile(FEW), _tile(1)
+_tile_eight = _tile(lambda _: (EIGHT, 1))
+_tile_few = _tile(lambda _: (FEW, 1))
+_tile_one = _tile(lambda _: (1, 1))
+_tile_full = _tile(lambda p: (p.rows, p.vectors))
+_tile_full_few = _tile(lambda p: (FEW, p.vectors))
+
+
+@_compiled
+def _column(table, a, b, c, m, alpha, beta, n):
+    """All rows of one register of columns."""
+    stop = b + load_int64(table, DEPTH)
+    while m >= EIGHT:
+        _tile_eight(table, a, b, stop, c, alpha, beta, n, m)
+        m -= EIGHT
+        a += EIGHT * load_int64(table, A_ROW)
+        c += EIGHT * load_int64(table, C_ROW)
+    while m > 1:
+        _tile_few(table, a, b, stop, c, alpha, beta, n, m)
+        m -= FEW
+        a += FEW * load_int64(table, A_ROW)
+        c += FEW * load_int64(table, C_ROW)
+    if m == 1:
+        _tile_one(table, a, b, stop, c, alpha, beta, n, m)
+
+
+@_compiled
+def _wide_column(table, a, b, c, m, alpha, beta, n):
+    """All rows of as many columns as a large tile has."""
+    stop, most = b + load_int64(table, DEPTH), rows_of(alpha)
+    while m >= most:
+        _tile_full(table, a, b, stop, c, alpha, beta, n, m)
+        m -= most
+        a += most * load_int64(table, A_ROW)
+        c += most * load_int64(table, C_ROW)
+    while m > 1:
+        _tile_full_few(table, a, b, stop, c, alpha, beta, n, m)
+        m -= FEW
+        a += FEW * load_int64(table, A_ROW)
+        c += FEW * load_int64(table, C_ROW)
+    register = lanes_of(alpha) * element_bytes(alpha)
+    across = vectors_of(alpha) if m == 1 else 0
+    while across > 0:
+        _tile_one(table, a, b, stop, c, alpha, beta, n, m)
+        across -= 1
+        b += register
+        stop += register
+        c += register
 
 
 @_compiled
 def _product(table, a, b, c, alpha, beta):
     """All rows of C, one register of columns after the other."""
     size, lanes = element_bytes(alpha), lanes_of(alpha)
-    n, stop = load_int64(table, COLUMNS), b + load_int64(table, DEPTH)
+    n, m = load_int64(table, COLUMNS), load_int64(table, ROWS)
     while n > 0:
-        m, x, y = load_int64(table, ROWS), a, c
-        while m >= EIGHT:
-            _tile_eight(table, x, b, stop, y, alpha, beta, n, m)
-            m -= EIGHT
-            x += EIGHT * load_int64(table, A_ROW)
-            y += EIGHT * load_int64(table, C_ROW)
-        while m > 1:
-            _tile_few(table, x, b, stop, y, alpha, beta, n, m)
-            m -= FEW
-            x += FEW * load_int64(table, A_ROW)
-            y += FEW * load_int64(table, C_ROW)
-        if m == 1:
-            _tile_one(table, x, b, stop, y, alpha, beta, n, m)
+        _column(table, a, b, c, m, alpha, beta, n)
         n -= lanes
         b += lanes * size
-        stop += lanes * size
         c += lanes * size
+
+
+@_compiled
+def _product_by_tiles(table, a, b, c, m, alpha, beta):
+    """Some rows at a time, under which all columns pass."""
+    size, lanes = element_bytes(alpha), lanes_of(alpha)
+    width = vectors_of(alpha) * lanes
+    while m > 0:
+        rows = min(load_int64(table, STRIP), m)
+        n, right, place = load_int64(table, COLUMNS), b, c
+        while n >= width:
+            _wide_column(table, a, right, place, rows, alpha, beta, n)
+            n -= width
+            right += width * size
+            place += width * size
+        while n > 0:
+            _column(table, a, right, place, rows, alpha, beta, n)
+            n -= lanes
+            right += lanes * size
+            place += lanes * size
+        m -= rows
+        a += rows * load_int64(table, A_ROW)
+        c += rows * load_int64(table, C_ROW)
+
+
+def _tiled(number: Callable[[float], Any]) -> Callable[..., None]:
+    def tiled(operands, table, begin, end, context):
+        """Items of a batch, or parts of one product by rows."""
+        alpha = number(load_float64(table, blas.ALPHA))
+        beta = number(load_float64(table, blas.BETA))
+        a = load_int64(operands, load_int64(table, LEFT)) + load_int64(table, LEFT_AT)
+        b = load_int64(operands, load_int64(table, RIGHT)) + load_int64(table, RIGHT_AT)
+        size = element_bytes(alpha)
+        c = load_int64(operands, 2) + load_int64(table, blas.OFFSET_C) * size
+        group, count = load_int64(table, blas.GROUP), load_int64(table, COUNT)
+        index, last = begin * group, min(end * group, count)
+        while index < last:
+            left = load_int64(table, ROWS) - index * load_int64(table, FEWER)
+            m = min(load_int64(table, blas.PART_ROWS), left)
+            right = b + index * load_int64(table, NEXT_B)
+            if load_int64(table, TURNS):
+                panel = load_int64(context, 1)
+                _turn(table, right, panel, alpha)
+                right = panel
+            _product_by_tiles(
+                table, a + index * load_int64(table, NEXT_A), right,
+                c + index * load_int64(table, NEXT_C), m, alpha, beta,
+            )  # fmt: skip
+            index += 1
+
+    return tiled
 
 
 def _rows(number: Callable[[float], Any]) -> Callable[..., None]:
@@ -222,31 +324,34 @@ def _rows(number: Callable[[float], Any]) -> Callable[..., None]:
     return rows
 
 
+@_compiled
+def _turn(table, b, panel, alpha):
+    """B stored the other way into the scratch memory."""
+    size, lanes = element_bytes(alpha), lanes_of(alpha)
+    rows, width = load_int64(table, COLUMNS), load_int64(table, B_ROW)
+    ld = load_int64(table, blas.LDB)
+    while rows > 0:
+        k, source, square = load_int64(table, blas.K), b, panel
+        while k > 0:
+            square_edge(source, ld, rows, k, square, width // size, alpha)
+            k -= lanes
+            source += lanes * size
+            square += lanes * width
+        rows -= lanes
+        b += lanes * ld * size
+        panel += lanes * size
+
+
 def _turned(number: Callable[[float], Any]) -> Callable[..., None]:
     def turned(operands, table, begin, end, context):
         """B stored the other way is turned into the scratch memory first."""
         alpha = number(load_float64(table, blas.ALPHA))
         beta = number(load_float64(table, blas.BETA))
-        size, lanes = element_bytes(alpha), lanes_of(alpha)
+        size, panel = element_bytes(alpha), load_int64(context, 1)
         a = load_int64(operands, load_int64(table, LEFT)) + load_int64(table, LEFT_AT)
         b = load_int64(operands, load_int64(table, RIGHT)) + load_int64(table, RIGHT_AT)
         c = load_int64(operands, 2) + load_int64(table, blas.OFFSET_C) * size
-        panel, ld = load_int64(context, 1), load_int64(table, blas.LDB)
-        rows, width, target = (
-            load_int64(table, COLUMNS),
-            load_int64(table, B_ROW),
-            panel,
-        )
-        while rows > 0:
-            k, source, square = load_int64(table, blas.K), b, target
-            while k > 0:
-                square_edge(source, ld, rows, k, square, width // size, alpha)
-                k -= lanes
-                source += lanes * size
-                square += lanes * width
-            rows -= lanes
-            b += lanes * ld * size
-            target += lanes * size
+        _turn(table, b, panel, alpha)
         _product(table, a, panel, c, alpha, beta)
 
     return turned
@@ -310,7 +415,7 @@ def _dots(number: Callable[[float], Any]) -> Callable[..., None]:
     return dots
 
 
-_KERNELS = {BY_ROWS: _rows, BY_DOTS: _dots, TURNED: _turned}
+_KERNELS = {BY_ROWS: _rows, BY_DOTS: _dots, TURNED: _turned, TILED: _tiled}
 
 
 def small_address(kernel: int, itemsize: int) -> int:

@@ -31,6 +31,7 @@ from numba import types
 
 from staticgrad.compiler import numba_internals as internals
 from staticgrad.compiler.codegen.emitter import Value
+from staticgrad.compiler.codegen.hints import LONG, hints_of, known_steps
 from staticgrad.compiler.codegen.numbers import NUMBERS
 from staticgrad.compiler.codegen.typed import (
     INT,
@@ -53,13 +54,6 @@ from staticgrad.compiler.numba_internals import Module
 
 Static: TypeAlias = Any
 """A Python object that is known while the source is read: a function, a module."""
-
-
-LONG = 100
-"""Known numbers of steps from here on are unrolled: a row of 1000 exponentials takes
-3 % less. Shorter loops would be unrolled before they could be vectorised, and take up
-to 2.5 times as long; where the number is not known, unrolling costs a quarter of the
-compile time and brings nothing."""
 
 
 @dataclass(slots=True)
@@ -311,10 +305,10 @@ class _Translator:
         index.add_incoming(following, b.block)
         more = b.icmp_signed(before_stop, following, stop)
         again = b.cbranch(more, body, after)
-        if _is_long(start, stop):
-            self.unrolls = True
-        else:
-            again.set_metadata("llvm.loop", _never_unrolled(b.module))
+        steps = known_steps(start, stop)
+        self.unrolls |= steps >= LONG
+        if hints := hints_of(b.module, steps):
+            again.set_metadata("llvm.loop", hints)
         b.position_at_end(after)
 
     def _range(self, bounds: Sequence[ast.expr]) -> tuple[Value, Value, Value]:
@@ -482,25 +476,3 @@ class _Translator:
         for place, value in enumerate(longs):
             array = self.b.insert_value(array, value, place)
         return Typed(types.UniTuple(INT, len(longs)), array)
-
-
-def _is_long(start: Value, stop: Value) -> bool:
-    """Whether a loop has many steps, and it is known how many."""
-    if not isinstance(start, ir.Constant) or not isinstance(stop, ir.Constant):
-        return False
-    return bool(stop.constant - start.constant >= LONG)
-
-
-class _Loop(ir.MDValue):
-    """Metadata of one loop, which begins with itself."""
-
-    def descr(self, buf: list[str]) -> None:
-        """The text of it."""
-        named = ", ".join(o.get_reference() for o in (self, *self.operands))
-        buf += (f"distinct !{{ {named} }}", "\n")
-
-
-def _never_unrolled(module: Any) -> Any:
-    option = ir.MetaDataString(module, "llvm.loop.unroll.disable")
-    disabled = module.add_metadata([option])
-    return _Loop(module, [disabled], name=str(len(module.metadata)))
