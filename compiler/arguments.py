@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from staticgrad.compiler.cuda.arrays import DeviceArray
 from staticgrad.errors import DTypeError, GraphError, ShapeError
 from staticgrad.ir.node import Input
 from staticgrad.ir.size import Dim, Size, evaluate
@@ -66,9 +67,12 @@ class Signature:
             )
         return [given[name] for name in self.names]
 
-    def arrays(self, values: Sequence[Any]) -> list[Array]:
-        """The values as C-order arrays of the inputs' dtypes, copied where needed."""
-        result: list[Array] = []
+    def arrays(self, values: Sequence[Any]) -> list[Any]:
+        """The values as C-order arrays of the inputs' dtypes, copied where needed.
+
+        DeviceArrays stay what they are.
+        """
+        result: list[Any] = []
         for value, (name, dtype) in zip(values, self._expected, strict=True):
             if type(value) is np.ndarray and value.dtype == dtype and _plain(value):
                 result.append(value)
@@ -76,21 +80,34 @@ class Signature:
                 result.append(self._converted(value, name, dtype))
         return result
 
-    def exact(self, values: Sequence[Any]) -> list[Array]:
-        """The values themselves, if they can be read in place; else an error."""
-        for value, (name, dtype) in zip(values, self._expected, strict=True):
-            if not isinstance(value, np.ndarray) or value.dtype != dtype:
+    def on_host(self, values: Sequence[Any]) -> list[Any]:
+        """The values themselves; GraphError if one lies on a GPU."""
+        for value, name in zip(values, self.names, strict=True):
+            if hasattr(value, "__cuda_array_interface__"):
+                raise GraphError(
+                    f"input {name!r} requires an array on the host, got "
+                    f"{type(value).__name__} on a GPU; copy it, or compile with "
+                    f"target='cuda'{at(here())}"
+                )
+        return list(values)
+
+    def exact(self, values: Sequence[Any]) -> list[Any]:
+        """Arrays in the memory of the values, or an error where that cannot be."""
+        found = [_viewed(value) for value in values]
+        for value, (name, dtype) in zip(found, self._expected, strict=True):
+            known = isinstance(value, np.ndarray | DeviceArray)
+            if not known or value.dtype != dtype:
                 got = getattr(value, "dtype", type(value).__name__)
                 raise DTypeError(
                     f"bind requires a {dtype} array for {name!r}, got {got}; convert "
                     f"it first, or call the executable, which copies{at(here())}"
                 )
-            if not _plain(value):
+            if isinstance(value, np.ndarray) and not _plain(value):
                 raise GraphError(
                     f"bind requires a contiguous array for {name!r}, got strides "
                     f"{value.strides}; pass np.ascontiguousarray({name}){at(here())}"
                 )
-        return list(values)
+        return found
 
     def sizes(self, arrays: Sequence[Array]) -> dict[str, int]:
         """The value of each symbol; ShapeError where shapes do not fit."""
@@ -103,7 +120,14 @@ class Signature:
             self._known[shapes] = known
         return known
 
-    def _converted(self, value: Any, name: str, dtype: np.dtype[Any]) -> Array:
+    def _converted(self, value: Any, name: str, dtype: np.dtype[Any]) -> Any:
+        if isinstance(value, DeviceArray):
+            if value.dtype != dtype:
+                raise DTypeError(
+                    f"input {name!r} requires {dtype}, got {value.dtype} on a GPU; "
+                    f"cast it there{at(here())}"
+                )
+            return value
         found = _as_array(value, name, dtype)
         if not np.can_cast(found.dtype, dtype, "same_kind"):
             raise DTypeError(
@@ -127,9 +151,40 @@ def _plain(array: Array) -> bool:
     return array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative
 
 
+def _viewed(value: Any) -> Any:
+    """An array in the memory of `value`, if it says where that is; else `value`.
+
+    By NumPy's interface, DLPack or the buffer protocol, as CPU tensors of PyTorch and
+    arrays of Python do.
+    """
+    if isinstance(value, np.ndarray | np.generic | DeviceArray | bytes):
+        return value
+    if hasattr(value, "__array_interface__"):
+        return np.asarray(value)
+    if hasattr(value, "__dlpack__"):
+        return _by_dlpack(value)
+    try:
+        return np.asarray(memoryview(value))
+    except TypeError:
+        return value
+
+
+def _by_dlpack(value: Any) -> Array:
+    """The array of another library, in its memory."""
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise GraphError(
+            f"the call requires arrays in memory that NumPy can read, got "
+            f"{type(value).__name__} ({error}); copy it first{at(here())}"
+        ) from None
+
+
 def _as_array(value: Any, name: str, dtype: np.dtype[Any]) -> Array:
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)
+    if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+        return _by_dlpack(value)
     try:
         found = np.asarray(value)
         if (kind_of(found.dtype) in "iu" and kind_of(dtype) == "u") or found.size == 0:

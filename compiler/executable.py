@@ -9,10 +9,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 from weakref import WeakSet
 
+import numpy as np
 import numpy.typing as npt
 
 from staticgrad.compiler.arguments import Signature
@@ -148,14 +148,41 @@ class Executable:
             else:
                 outputs = found
         except NonFiniteError as error:
-            raise (self._trace(values) or error) from None
+            raise (self._trace(_on_host(values)) or error) from None
         if self._is_leaf:
             return outputs[0]
         return self._unflatten(outputs[: self._results])
 
-    def _arranged(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Array]:
-        signature = self._signature
-        return signature.arrays(signature.arrange(args, kwargs))
+    def _given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The values in the order of the inputs, those on a GPU as DeviceArrays."""
+        values = self._signature.arrange(args, kwargs)
+        if isinstance(self.target, CudaTarget):
+            return self.target.seen(self._signature.names, values)
+        return self._signature.on_host(values)
+
+    def _arranged(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        return self._signature.arrays(self._given(args, kwargs))
+
+    def on_device(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The outputs as fresh arrays on the GPU, in the structure compile was given.
+
+        Other libraries take them without a copy, by ``__cuda_array_interface__`` or
+        DLPack; ``numpy()`` copies one to the host. Inputs, here and in any call, may be
+        arrays on the GPU, of the inputs' dtypes and contiguous: nothing goes through
+        the host then. GraphError for another target than "cuda".
+        """
+        if not isinstance(self.target, CudaTarget):
+            raise GraphError(
+                f"on_device requires target 'cuda', got {self.target.name!r}; compile "
+                f"for it, or call the executable{at(here())}"
+            )
+        values = self._arranged(args, kwargs)
+        sizes = self._sizes = self._signature.sizes(values)
+        try:
+            outputs = self.target.call_on_device(values, sizes)
+        except NonFiniteError as error:
+            raise (self._trace(_on_host(values)) or error) from None
+        return self._unflatten(outputs[: self._results])
 
     def _called(self, arrays: list[Array]) -> Sequence[Array]:
         sizes = self._sizes = self._signature.sizes(arrays)
@@ -171,7 +198,7 @@ class Executable:
         output arrays. DTypeError or GraphError for an array that would need a copy.
         """
         signature = self._signature
-        arrays = signature.exact(signature.arrange(args, kwargs))
+        arrays = signature.exact(self._given(args, kwargs))
         sizes = self._sizes = signature.sizes(arrays)
         return self._bound(arrays, sizes)
 
@@ -181,7 +208,7 @@ class Executable:
         Returns fresh outputs of the last run; only updates make the runs differ.
         """
         signature = self._signature
-        arrays = signature.arrays(signature.arrange(args, kwargs))
+        arrays = self._arranged(args, kwargs)
         sizes = self._sizes = signature.sizes(arrays)
         return self._bound(arrays, sizes).repeat(times)
 
@@ -189,7 +216,9 @@ class Executable:
         def bound() -> Runner:
             return self.target.bind(arrays, sizes)
 
-        trace = partial(self._trace, arrays)
+        def trace() -> NonFiniteError | None:
+            return self._trace(_on_host(arrays))
+
         result = Bound(bound, self._unflatten, self._results, trace)
         self._bounds.add(result)
         return result
@@ -366,6 +395,11 @@ class Bound:
             self._runner.repeat(times)
         except NonFiniteError as error:
             raise (self._trace() or error) from None
+
+
+def _on_host(values: Sequence[Any]) -> list[Array]:
+    """Arrays that NumPy can read."""
+    return [np.asarray(value) for value in values]
 
 
 def _quick(unflatten: Unflatten, count: int) -> Unflatten:

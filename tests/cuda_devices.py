@@ -11,6 +11,7 @@ class EmulatedDevice:
     """Runs what the CUDA target launches, each kernel in another order of threads."""
 
     name = "emulator"
+    stream_number = None
     block = 64
     most_blocks = 2
 
@@ -122,6 +123,9 @@ class EmulatedDevice:
     def replay(self, graph):
         for work in graph:
             work()
+
+    def wait_for(self, stream):
+        raise AssertionError("there are no other streams")
 
     def synchronise(self):
         assert self.recorded is None, "waiting inside of a capture"

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from staticgrad.compiler import memory
 from staticgrad.compiler.codegen.cuda import CudaSource, refused
 from staticgrad.compiler.codegen.cuda_typed import NotInSubset
+from staticgrad.compiler.cuda.arrays import DeviceArray, seen_on
 from staticgrad.compiler.cuda.chunks import chunks_on_gpu
 from staticgrad.compiler.cuda.code import CudaCode, cuda_code
 from staticgrad.compiler.cuda.device import Device
@@ -130,6 +131,18 @@ class CudaTarget:
         """Fresh outputs for `arrays`; updates are applied on the device."""
         with self._running:
             return self.frame(sizes).call(arrays)
+
+    def call_on_device(
+        self, arrays: Sequence[Array | DeviceArray], sizes: Mapping[str, int]
+    ) -> list[DeviceArray]:
+        """As `call`, with outputs that stay on the device."""
+        with self._running:
+            return self.frame(sizes).call_on_device(arrays)
+
+    def seen(self, names: Sequence[str], values: Sequence[Any]) -> list[Any]:
+        """`values`, of which those on a GPU are DeviceArrays."""
+        pairs = zip(names, values, strict=True)
+        return [seen_on(self.device, name, value) for name, value in pairs]
 
     def bind(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> BoundCuda:
         """A frame whose inputs are read anew at each run."""

@@ -45,6 +45,10 @@ class Device(Protocol):
     block: int  # threads per block
     most_blocks: int  # of a kernel that walks over its work
 
+    @property
+    def stream_number(self) -> int | None:
+        """The stream, for other libraries."""
+
     def allocate(self, size: int) -> int:
         """The address of so many new bytes."""
 
@@ -85,6 +89,9 @@ class Device(Protocol):
 
     def synchronise(self) -> None:
         """Wait for all work."""
+
+    def wait_for(self, stream: int) -> None:
+        """Wait for all work of another stream, by the number that its driver gives."""
 
 
 def captured(device: Device, work: Callable[[], None]) -> Any:

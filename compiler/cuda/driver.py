@@ -108,6 +108,11 @@ class Driver:
         self.stream = ctypes.c_void_p()
         self._call("cuStreamCreate", ctypes.byref(self.stream), _NON_BLOCKING)
 
+    @property
+    def stream_number(self) -> int | None:
+        """The handle of the stream, for other libraries."""
+        return self.stream.value
+
     def _attribute(self, number: int, device: ctypes.c_int) -> int:
         value = ctypes.c_int()
         self._call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
@@ -261,6 +266,11 @@ class Driver:
     def synchronise(self) -> None:
         """Wait for all work; DeviceError if some of it has failed."""
         self._call("cuStreamSynchronize", self.stream)
+
+    def wait_for(self, stream: int) -> None:
+        """Wait for all work of another stream."""
+        self._enter()
+        self._call("cuStreamSynchronize", ctypes.c_void_p(stream))
 
 
 def _size(size: int) -> ctypes.c_size_t:

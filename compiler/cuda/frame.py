@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from staticgrad.compiler.cuda.arrays import DeviceArray, new_array
 from staticgrad.compiler.cuda.device import Device, captured
 from staticgrad.compiler.cuda.feeding import count_source
 from staticgrad.compiler.cuda.hosting import HostCall, run_on_host
@@ -194,11 +195,15 @@ class CudaFrame:
         """Where an output lies after a run."""
         return self._places[self.sized.output_buffers[position]]
 
-    def write(self, position: int, array: Array) -> None:
-        """Copy an input to the device, if some kernel reads it."""
-        if position in self.inputs and array.size:
-            data = np.ascontiguousarray(array)
-            self.device.write(self.input_address(position), data)
+    def write(self, position: int, array: Array | DeviceArray) -> None:
+        """Bring an input to where it is read, if some kernel reads it."""
+        if position not in self.inputs or not array.size:
+            return
+        place = self.input_address(position)
+        if isinstance(array, DeviceArray):
+            self.device.copy(place, array.address, array.nbytes)
+        else:
+            self.device.write(place, np.ascontiguousarray(array))
 
     # Running
 
@@ -283,20 +288,41 @@ class CudaFrame:
     def _argument(self, argument: Argument) -> int:
         return self.address(argument) if isinstance(argument, Place) else argument
 
-    def call(self, arrays: Sequence[Array]) -> list[Array]:
+    def call(self, arrays: Sequence[Array | DeviceArray]) -> list[Array]:
         """Outputs for `arrays`; raises what kernels report."""
+        self._fed(arrays)
+        return self.outputs()
+
+    def call_on_device(
+        self, arrays: Sequence[Array | DeviceArray]
+    ) -> list[DeviceArray]:
+        """As `call`, with outputs that stay on the device."""
+        self._fed(arrays)
+        status = np.zeros(STATUS_WORDS, np.int64)
+        self.device.read(self.address(Place(STATUS)), status)
+        self._require_success(status)
+        results = []
+        for position, (shape, dtype) in enumerate(self.shapes):
+            result = new_array(self.device, dtype, shape)
+            source = self.output_address(position)
+            self.device.copy(result.address, source, result.nbytes)
+            results.append(result)
+        return results
+
+    def _fed(self, arrays: Sequence[Array | DeviceArray]) -> None:
         self.upload()
         for position, array in enumerate(arrays):
             self.write(position, array)
         self.run()
-        return self.outputs()
+
+    def _require_success(self, status: npt.NDArray[np.int64]) -> None:
+        if status[STATUS_CODE]:
+            raise self.error(status)
 
     def outputs(self) -> list[Array]:
         """The outputs of the last run, as fresh arrays; raises what it reported."""
         self.device.read(self.base + self._first, self._results)
-        status = self._results[-STATUS_BYTES:].view(np.int64)
-        if status[STATUS_CODE]:
-            raise self.error(status)
+        self._require_success(self._results[-STATUS_BYTES:].view(np.int64))
         return [
             self._results[offset : offset + math.prod(shape) * dtype.itemsize]
             .view(dtype).reshape(shape).copy()
