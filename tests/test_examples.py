@@ -10,16 +10,19 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = (
-    "control_flow", "hooks_and_functions", "missing_gradient", "sampling", "sinc",
-    "swell", "teaching",
-    "vanishing",
+    "control_flow", "derivatives", "digits_attention", "digits_explained",
+    "hooks_and_functions", "maml", "memory", "missing_gradient", "sampling", "sinc",
+    "swell", "teaching", "vanishing", "wgan_gp",
 )  # fmt: skip
+ON_DIGITS = ("digits_attention", "digits_explained", "teaching")
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_holds_what_it_checks(name: str, tmp_path: Path) -> None:
-    if name == "teaching":
+    if name in ON_DIGITS:
         pytest.importorskip("sklearn")
+    if name == "digits_explained":
+        pytest.importorskip("matplotlib")
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / f"{name}.py"), "--short"],
         capture_output=True,

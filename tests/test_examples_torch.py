@@ -6,7 +6,9 @@ another order differ by about 1e-6, and training multiplies that.
 """
 
 import control_flow
+import derivatives
 import hooks_and_functions
+import memory
 import missing_gradient
 import numpy as np
 import pytest
@@ -371,3 +373,56 @@ def test_sinc():
     losses = descended(torch.optim.Adam(peer, 2e-3), loss_of, cut(data, 32, 60))
     near(history["loss"], losses, rtol=1e-3)
     near([low.value, high.value], [p.item() for p in peer], rtol=1e-4)
+
+
+# ---- derivatives, memory -------------------------------------------------------------
+
+
+def test_derivatives():
+    autograd = torch.autograd.functional
+    at, one = torch.tensor([2.0, 3.0]), torch.tensor([1.0, 0.0])
+    x = sg.input("x", (2,))
+
+    def y(v):
+        return torch.stack([v[0] ** 2, v[1] * v[0]])
+
+    near(
+        sg.compile(derivatives.directions(x))(at.numpy()),
+        {
+            "jacobian": autograd.jacobian(y, at),
+            "forward": autograd.jvp(y, at, one)[1],
+            "reverse": autograd.vjp(y, at, one.flip(0))[1],
+            "seeded": autograd.vjp(y, at, one.flip(0))[1],
+        },
+    )
+    hessian = autograd.hessian(lambda v: (v**3).sum(), at)
+    near(
+        sg.compile(derivatives.orders(x))(at.numpy()),
+        {"first": 3 * at**2, "second": hessian.sum(0), "hessian": hessian},
+    )
+    w, b = torch.tensor(1.0, requires_grad=True), torch.tensor(0.0, requires_grad=True)
+    optimizer = torch.optim.SGD([w, b], 0.01)
+    descended(optimizer, lambda: (w * 2 + b - 10) ** 2, [{}])
+    found = sg.compile(derivatives.first_steps())()
+    near([found["dL/dw"], found["dL/db"]], [w.grad.item(), b.grad.item()])
+    near([found["new w"], found["new b"]], [w.item(), b.item()])
+    z = torch.tensor([0.5, -1.0], requires_grad=True)
+    (torch.tanh(z) + torch.tanh(z) * torch.exp(z)).sum().backward()
+    near(sg.compile(derivatives.shared(x))(z.detach().numpy())[0], z.grad)
+
+
+def test_recomputing_leaves_the_gradients():
+    data = np.random.default_rng(0).normal(size=(memory.SAMPLES, memory.WIDTH))
+    data = data.astype(np.float32)
+    with sg.Graph(seed=0):
+        x = sg.input("x", (memory.SAMPLES, memory.WIDTH))
+        parameters, loss = memory.network(x, dropout=0.0)
+    peer = [torch.tensor(p.value, requires_grad=True) for p in parameters]
+    h = torch.tensor(data)
+    for weight, bias in zip(peer[::2], peer[1::2], strict=True):
+        h = torch.tanh(F.linear(h, weight, bias))
+    (h * h).mean().backward()
+    for options in ({}, {"checkpointed": True}, {"budget": "900KB"}):
+        _, grads = memory.gradients(**options, dropout=0.0)(data)
+        for found, p in zip(grads, peer, strict=True):
+            near(found, p.grad, rtol=1e-3, atol=1e-7)

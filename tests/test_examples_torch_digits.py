@@ -6,7 +6,9 @@ another order differ by about 1e-6, and training multiplies that.
 """
 
 import digits
+import digits_attention
 import digits_cnn
+import digits_explained
 import teaching
 from torch_peers import (
     STEPS,
@@ -186,3 +188,82 @@ def test_two_tasks_on_one_trunk():
         optimizer.step()
         near(told, wanted, rtol=1e-3)
         near(told["norms"], lengths, rtol=1e-3)
+
+
+# ---- digits_explained, digits_attention ----------------------------------------------
+
+
+def test_saliency_grad_cam_attack_and_jacobian():
+    _, _, _, model = digits_cnn.build()
+    _, held_out = digits_cnn.load()
+    data = first(held_out, 40)
+    peer = carried(model, torch_cnn()).eval()
+    x = torch.tensor(data["x"], requires_grad=True)
+    y = torch.tensor(data["y"])
+    depth = digits_explained.LAST_CONVOLUTION + 1
+    features = peer[:depth](x)
+    logits = peer[depth:](features)
+    score = logits.gather(1, y[:, None]).sum()
+    slope, votes = torch.autograd.grad(score, [x, features], retain_graph=True)
+    (push,) = torch.autograd.grad(F.cross_entropy(logits, y), x)
+    found = sg.compile(digits_explained.explained(model))(**data)
+    near(found["saliency"], abs(slope)[:, 0], rtol=1e-3, atol=1e-6)
+    weight = votes.mean((2, 3), keepdim=True)
+    near(found["grad_cam"], F.relu((weight * features).sum(1)), rtol=1e-3, atol=1e-6)
+    moved = (x + digits_explained.STRENGTH * push.sign()).clamp(0, 1)
+    clear = (abs(push) > 1e-7).numpy()  # the sign of what is nearly 0 may differ
+    assert clear.mean() > 0.9
+    near(found["adversarial"][clear], moved.detach().numpy()[clear])
+    wanted = torch.autograd.functional.jacobian(peer[:depth], x[:1].detach())
+    jacobian = sg.compile(digits_explained.feature_jacobian(model))(data["x"][:1])
+    near(jacobian, wanted.reshape(32, 4, 4, 8, 8), rtol=1e-3, atol=1e-6)
+
+
+def read(peer, x):
+    """The scores of ``digits_attention.Reader``."""
+    h = linear(peer, "embed.", x.reshape(-1, 8, 8)) + peer["places"]
+    for number in range(digits_attention.BLOCKS):
+        part = {
+            name.removeprefix(f"blocks.{number}."): p
+            for name, p in peer.items()
+            if name.startswith(f"blocks.{number}.")
+        }
+        seen = normed(part, "norm1.", h)
+        seen, _ = F.multi_head_attention_forward(
+            *[seen.transpose(0, 1)] * 3,
+            digits_attention.FEATURES,
+            digits_attention.HEADS,
+            part["attention.in_proj_weight"],
+            part["attention.in_proj_bias"],
+            None,
+            None,
+            False,
+            0.0,
+            part["attention.out_proj.weight"],
+            part["attention.out_proj.bias"],
+        )
+        h = h + seen.transpose(0, 1)
+        wide = F.gelu(linear(part, "linear1.", normed(part, "norm2.", h)))
+        h = h + linear(part, "linear2.", wide)
+    return linear(peer, "head.", normed(peer, "norm.", h).mean(1))
+
+
+def normed(peer, name, x):
+    return F.layer_norm(x, x.shape[-1:], peer[f"{name}weight"], peer[f"{name}bias"])
+
+
+def test_attention():
+    model, logits, loss, _ = digits_attention.build()
+    train, held_out = digits.load()
+    data = first(train, 15 * 32)
+    peer = twins(model.parameters())
+    trainer = sg.Trainer(loss, sg.optim.AdamW(3e-3))
+    history = trainer.fit(data, batch_size=32, **STEPS)
+    losses = descended(
+        torch.optim.AdamW(peer.values(), 3e-3),
+        lambda x, y: F.cross_entropy(read(peer, x), y),
+        cut(data, 32),
+    )
+    near(history["loss"], losses, rtol=1e-3)
+    x = held_out["x"]
+    near(sg.compile(logits)(x), read(peer, torch.tensor(x)), rtol=1e-2, atol=1e-2)

@@ -5,10 +5,12 @@ step, gradients and trained values. Tolerances stand at each comparison: float32
 another order differ by about 1e-6, and training multiplies that.
 """
 
+import maml
 import mixed_precision
 import numpy as np
 import sampling
 import training_features
+import wgan_gp
 from torch_peers import (
     QUIET,
     STEPS,
@@ -284,3 +286,78 @@ def test_adversaries():
         slow.step()
         losses.append((first_loss.item(), second_loss.item()))
     near(np.transpose([history["loss_1"], history["loss_2"]]), losses, rtol=1e-3)
+
+
+# ---- wgan_gp, maml -------------------------------------------------------------------
+
+
+def test_wgan_gp():
+    generator, critic, of_generator, of_critic, _ = wgan_gp.build()
+    makes, judges = wgan_gp.trainers(generator, critic, of_generator, of_critic, 20)
+    maker, judge = twins(generator.parameters()), twins(critic.parameters())
+
+    def through(weights, x):
+        for number in (0, 2):
+            x = F.leaky_relu(linear(weights, f"{number}.", x), 0.2)
+        return linear(weights, "4.", x)
+
+    def of_judge(real, noise, mix):
+        made = through(maker, noise).detach()
+        between = (mix * real + (1 - mix) * made).requires_grad_()
+        score = through(judge, between).sum()
+        (slope,) = torch.autograd.grad(score, between, create_graph=True)
+        length = slope.square().sum(1).sqrt()
+        distance = through(judge, real).mean() - through(judge, made).mean()
+        return wgan_gp.PENALTY * ((length - 1) ** 2).mean() - distance
+
+    fast = torch.optim.Adam(judge.values(), 4e-3, betas=(0.0, 0.9))
+    slow = torch.optim.Adam(maker.values(), 2e-3, betas=(0.0, 0.9))
+    rate = torch.optim.lr_scheduler.LambdaLR(slow, falling(20, 0))
+    rng = np.random.default_rng(0)
+    for _ in range(8):  # slopes jump at a leaky relu's kink: errors grow with steps
+        data = wgan_gp.draw(rng, wgan_gp.CRITIC_STEPS * wgan_gp.BATCH)
+        data = {name: value.astype(np.float32) for name, value in data.items()}
+        noise = rng.normal(size=(wgan_gp.BATCH, 2)).astype(np.float32)
+        history = judges.fit(data, batch_size=wgan_gp.BATCH, **STEPS)
+        told = makes.step(noise=noise)
+        losses = descended(fast, of_judge, cut(data, wgan_gp.BATCH))
+        near(history["loss"], losses, rtol=5e-3, atol=1e-3)
+        (loss,) = descended(
+            slow,
+            lambda noise: -through(judge, through(maker, noise)).mean(),
+            [{"noise": torch.tensor(noise)}],
+            rate.step,
+        )
+        near(told["loss"], loss, rtol=5e-3, atol=1e-3)
+
+
+def test_maml():
+    model, before, after = maml.build()
+    data = maml.data(np.random.default_rng(0), 30 * maml.TASKS)
+    peer = twins(model.parameters())
+    trainer = sg.Trainer(after, sg.optim.Adam(2e-3), metrics={"before": before})
+    history = trainer.fit(data, batch_size=maml.TASKS, **STEPS)
+
+    def predicted(weights, x):
+        for number in (0, 2):
+            x = torch.tanh(linear(weights, f"{number}.", x))
+        return linear(weights, "4.", x)
+
+    def outer(x, y, new_x, new_y):
+        losses = []
+        for task in zip(x, y, new_x, new_y, strict=True):
+            known = F.mse_loss(predicted(peer, task[0]), task[1])
+            slopes = torch.autograd.grad(known, peer.values(), create_graph=True)
+            moved = {
+                name: p - maml.RATE * slope
+                for (name, p), slope in zip(peer.items(), slopes, strict=True)
+            }
+            losses.append(F.mse_loss(predicted(moved, task[2]), task[3]))
+        return torch.stack(losses).mean()
+
+    batches = cut(data, maml.TASKS)
+    losses = descended(torch.optim.Adam(peer.values(), 2e-3), outer, batches)
+    near(history["loss"], losses, rtol=1e-3)
+    new = {name: torch.tensor(value) for name, value in data.items()}
+    wanted = F.mse_loss(predicted(peer, new["new_x"]), new["new_y"])
+    near(trainer.evaluate(data)["before"], wanted, rtol=1e-3)
