@@ -1,10 +1,10 @@
 """Gradients of a picture: what a trained network looks at, and what fools it.
 
 The convolutional network of ``digits_cnn.py``, trained; then saliency (the gradient of
-a score with respect to the pixels), Grad-CAM (Selvaraju et al., 2017: where the last
-convolution votes for a digit), adversarial digits by the fast gradient sign method
-(Goodfellow et al., 2015), and the Jacobian of a feature inside of the network with
-respect to the picture. Writes all of them as one picture. Run:
+a score with respect to the pixels), Grad-CAM (Selvaraju et al., 2017: where the
+features of a convolution speak for a digit), adversarial digits by the fast gradient
+sign method (Goodfellow et al., 2015), and the Jacobian of a feature inside of the
+network with respect to the picture. Writes all of them as one picture. Run:
 ``python examples/digits_explained.py [--short] [--out FOLDER]``.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 import staticgrad as sg
 
-LAST_CONVOLUTION = 7  # the relu after it
+FEATURES = 4  # the relu after the second convolution: the last one before a pool
 STRENGTH = 0.15  # of an attack, on pixels between 0 and 1
 PATCH = 12  # pixels that are painted over, of 64
 
@@ -31,7 +31,7 @@ def explained(model):
     with sg.Graph():
         x = sg.input("x", ("batch", 1, 8, 8))
         y = sg.input("y", ("batch",), dtype="int64")
-        handle = model[LAST_CONVOLUTION].on_forward(
+        handle = model[FEATURES].on_forward(
             lambda layer, args, result: features.append(result)
         )
         logits = model(x)
@@ -50,18 +50,13 @@ def explained(model):
 
 
 def feature_jacobian(model):
-    """d features / d picture after the last convolution: (32, 4, 4, 8, 8)."""
+    """d features / d picture, (32, 8, 8, 8, 8)."""
     with sg.Graph():
         x = sg.input("picture", (1, 1, 8, 8))
         features = x
-        for layer in list(model)[: LAST_CONVOLUTION + 1]:
+        for layer in list(model)[: FEATURES + 1]:
             features = layer(features)
-    return sg.reshape(sg.jacobian(features, x), (32, 4, 4, 8, 8))
-
-
-def enlarged(maps):
-    """Maps of 4 x 4 as 8 x 8: each of their cells stands for four pixels."""
-    return maps.repeat(2, axis=1).repeat(2, axis=2)
+    return sg.reshape(sg.jacobian(features, x), (32, 8, 8, 8, 8))
 
 
 def painted_over(images, order):
@@ -98,21 +93,21 @@ def check_attack(predict, held_out, adversarial):
 
 
 def check_jacobian(model, picture):
-    """A feature in the corner sees the 6 x 6 pixels of its corner, and no others."""
+    """A feature in the corner sees the 3 x 3 pixels of its corner, and no others."""
     found = sg.compile(feature_jacobian(model))(picture[None])
     corner = abs(found[:, 0, 0]).sum(axis=0)
     print(f"Jacobian    {found.shape}; the corner's features see "
           f"{np.count_nonzero(corner)} pixels")  # fmt: skip
-    assert corner[:6, :6].any()
-    assert not corner[6:].any()
-    assert not corner[:, 6:].any()
+    assert corner[:3, :3].all()
+    assert not corner[3:].any()
+    assert not corner[:, 3:].any()
 
 
 def draw(images, found, path):
     """Eight digits: as they are, saliency, Grad-CAM, adversarial."""
     from matplotlib.figure import Figure  # noqa: PLC0415  # heavy, for this only
 
-    rows = {"digit": images[:, 0], **found}
+    rows = {"digit": images, **found}
     figure = Figure(figsize=(9, 4.8), layout="constrained")
     axes = figure.subplots(len(rows), 8)
     for line, (name, pictures) in zip(axes, rows.items(), strict=True):
@@ -140,7 +135,7 @@ def main():
     predict = sg.compile(logits)
     found = sg.compile(explained(model))(**held_out)
     check_map("saliency", predict, held_out, found["saliency"])
-    check_map("Grad-CAM", predict, held_out, enlarged(found["grad_cam"]))
+    check_map("Grad-CAM", predict, held_out, found["grad_cam"])
     check_attack(predict, held_out, found["adversarial"])
     check_jacobian(model, held_out["x"][0])
     options.out.mkdir(parents=True, exist_ok=True)

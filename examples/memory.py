@@ -24,14 +24,15 @@ def network(x, checkpointed=False, dropout=0.1):
             h = sg.tanh(layer(h))
         return sg.nn.Dropout(dropout)(h) if dropout else h
 
-    for _ in range(LAYERS // 4):
+    for number in range(LAYERS // 4):
         layers = [sg.nn.Linear(WIDTH, WIDTH) for _ in range(4)]
         parameters += [p for layer in layers for p in layer.parameters().values()]
 
         def run(h, layers=layers):
             return group(h, layers)
 
-        h = sg.checkpoint(run)(h) if checkpointed else run(h)
+        with sg.scope(f"group{number}"):
+            h = sg.checkpoint(run)(h) if checkpointed else run(h)
     return parameters, sg.mean(h * h)
 
 

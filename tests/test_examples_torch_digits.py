@@ -200,7 +200,7 @@ def test_saliency_grad_cam_attack_and_jacobian():
     peer = carried(model, torch_cnn()).eval()
     x = torch.tensor(data["x"], requires_grad=True)
     y = torch.tensor(data["y"])
-    depth = digits_explained.LAST_CONVOLUTION + 1
+    depth = digits_explained.FEATURES + 1
     features = peer[:depth](x)
     logits = peer[depth:](features)
     score = logits.gather(1, y[:, None]).sum()
@@ -216,7 +216,7 @@ def test_saliency_grad_cam_attack_and_jacobian():
     near(found["adversarial"][clear], moved.detach().numpy()[clear])
     wanted = torch.autograd.functional.jacobian(peer[:depth], x[:1].detach())
     jacobian = sg.compile(digits_explained.feature_jacobian(model))(data["x"][:1])
-    near(jacobian, wanted.reshape(32, 4, 4, 8, 8), rtol=1e-3, atol=1e-6)
+    near(jacobian, wanted.reshape(32, 8, 8, 8, 8), rtol=1e-3, atol=1e-6)
 
 
 def read(peer, x):

@@ -12,7 +12,9 @@ from staticgrad.pictures.palette import LINES
 from staticgrad.pictures.svg import FAINT, GRID, Canvas, target_of
 from staticgrad.pictures.text import shorten
 
-LEFT, TOP, RIGHT, BOTTOM = 70.0, 64.0, 24.0, 120.0
+LEFT, TOP, RIGHT, BOTTOM = 70.0, 64.0, 24.0, 36.0
+LETTERS = 18  # of a layer's name; below the bars a letter takes so much, turned:
+LETTER_HEIGHT = 5.0
 BAR, HEIGHT, LEAST_WIDTH = 26.0, 260.0, 320.0
 LOWEST = -40.0  # what vanished altogether is drawn as 1e-40 at most
 LINE_HEIGHT = 18.0
@@ -32,7 +34,9 @@ def gradients_svg(report: GradientReport) -> str:
     high = math.ceil(max([*powers, math.log10(NORMAL[1])])) + 1.0
     width = max(BAR * len(powers), LEAST_WIDTH)
     lines = len(report.verdicts)
-    whole = TOP + HEIGHT + BOTTOM + LINE_HEIGHT * lines
+    names = [shorten(layer.name, LETTERS) for layer in report.layers]
+    under = TOP + HEIGHT + BOTTOM + LETTER_HEIGHT * max(map(len, names), default=0)
+    whole = under + LINE_HEIGHT * lines
     canvas = Canvas(LEFT + width + RIGHT, whole, "Norms of gradients")
     axes = Axes((LEFT, TOP), (width, HEIGHT), (0, max(len(powers), 1)), (low, high))
     title = f"Norms of gradients, {report.global_norm:.2g} altogether"
@@ -49,10 +53,10 @@ def gradients_svg(report: GradientReport) -> str:
             (left, top), (BAR * 0.7, bottom - top), fill=LINES[0], tooltip=tooltip
         )
         place = (left + BAR * 0.35, bottom + 14)
-        canvas.text(place, shorten(layer.name, 18), size=10, fill=FAINT, turn=60)
+        canvas.text(place, names[number], size=10, fill=FAINT, turn=60)
     for number, text in enumerate(report.verdicts):
-        y = TOP + HEIGHT + BOTTOM + LINE_HEIGHT * number
-        canvas.text((LEFT, y), shorten(text, 110), size=12)
+        place = (LEFT, under + LINE_HEIGHT * number)
+        canvas.text(place, shorten(text, 110), size=12)
     return canvas.document()
 
 

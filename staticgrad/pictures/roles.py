@@ -33,7 +33,7 @@ def buffer_roles(schedule: Schedule) -> Roles:
         for buffer in written(kernel):
             makers.setdefault(buffer, number)
     kinds = _kernel_roles(schedule)
-    trains = len(set(kinds)) > 1
+    trains = "backward" in kinds
     if not trains:
         kinds = [_module(kernel) for kernel in schedule.kernels]
     names = tuple(
