@@ -40,12 +40,12 @@ def buffer_roles(schedule: Schedule) -> Roles:
         kinds[makers[buffer.number]] if buffer.number in makers else ""
         for buffer in schedule.buffers
     )
-    arena = [
-        name
+    arena = sorted(
+        (makers.get(buffer.number, -1), name)
         for name, buffer in zip(names, schedule.buffers, strict=True)
         if buffer.kind in ("temporary", "slots")
-    ]
-    found = list(dict.fromkeys(arena))
+    )
+    found = list(dict.fromkeys(name for _, name in arena))
     if trains:
         return Roles(names, {k: TRAINING[k] for k in TRAINING if k in found})
     colors = (MODULES[position % len(MODULES)] for position in range(len(found)))
