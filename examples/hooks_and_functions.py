@@ -2,11 +2,12 @@
 
 Custom functions (graph operations, compiled numbers, compiled arrays), clipped and
 reversed gradients, straight-through estimators, hooks on tensors and modules, taps in a
-running training loop, a gradient penalty. Each part checks its numbers. Run:
+running training loop, traps, a gradient penalty. Each part checks its numbers. Run:
 ``python examples/hooks_and_functions.py [--short]``.
 """
 
 import argparse
+import warnings
 
 import numba
 import numpy as np
@@ -150,6 +151,27 @@ def hooks_on_modules(short):
     assert watch.steps == 4 * epochs  # nothing is paid, or recorded, any more
 
 
+def traps():
+    """What goes wrong with hooks elsewhere is said here, or cannot happen."""
+    with sg.Graph():
+        x = sg.parameter([1.0, -2.0], name="x")
+        loss = sg.sum(x * x)
+        sg.on_gradient(x, lambda g: 2 * g)  # what it returns is not used: a dead path
+    f = sg.compile(loss)
+    seen = []
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        sg.grad(loss, x)
+        f.tap(loss, seen.append)  # its handle is not kept, and it lives on
+        f.tap(loss, seen.append)  # as in every epoch of a loop: still one tap
+    for warning in told:
+        print(warning.message)
+    assert [w.category for w in told] == [sg.HookWarning] * 2
+    assert "so the hook is never called" in str(told[0].message)
+    f()
+    assert len(seen) == 1
+
+
 def slopes_of_one():
     """A critic, and how far the lengths of its slopes are from 1."""
     with sg.Graph(seed=0):
@@ -180,6 +202,7 @@ def main():
     own_functions()
     hooks_on_tensors()
     hooks_on_modules(options.short)
+    traps()
     gradient_penalty()
 
 

@@ -86,6 +86,11 @@ def checks():
     print(f"  skipped {history['skipped'][0]:.3f} of the steps, w = {w.value.round(2)}")
     assert history["skipped"].tolist() == [1 / 7] * 30
     assert np.allclose(w.value, [1, -2, 0.5], atol=0.05)
+    trainer, w = regression(sg.optim.SGD(0.01), on_nonfinite="replace")
+    history = trainer.fit(bad, epochs=30, batch_size=10, shuffle=False, progress=False)
+    print(f"  replaced in {history['replaced'][0]:.3f} of the steps")
+    assert history["replaced"].tolist() == [1 / 7] * 30
+    assert np.isfinite(w.value).all()
 
 
 def warming_up(steps):

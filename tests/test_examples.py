@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,3 +40,17 @@ def test_the_readme_lists_every_example() -> None:
     text = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
     for path in (ROOT / "examples").glob("*.py"):
         assert f"`{path.name}`" in text
+
+
+def test_what_the_readme_points_to_exists() -> None:
+    text = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    text = text.partition("## From a define-by-run engine")[2]
+    rows = [line.split("|")[1:-1] for line in text.splitlines() if line[:1] == "|"]
+    rows = rows[2:]
+    assert len(rows) > 30
+    for *_, examples, tests in rows:
+        for folder, cell in (("examples", examples), ("tests", tests)):
+            names = re.findall(r"`(\w+\*?)`", cell)
+            assert names
+            for name in names:
+                assert list((ROOT / folder).glob(f"{name}.py")), name
