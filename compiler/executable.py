@@ -22,7 +22,7 @@ from staticgrad.compiler.backends.reference_target import ReferenceTarget
 from staticgrad.compiler.explanation import explain, explain_cuda
 from staticgrad.compiler.frame import Frame
 from staticgrad.compiler.plan import Plan
-from staticgrad.compiler.taps import Tap, Tapping, checked, warn
+from staticgrad.compiler.taps import Tap, Tapping, check_inputs, checked, warn
 from staticgrad.errors import GraphError, NonFiniteError
 from staticgrad.ir.node import Input, Tensor
 from staticgrad.ir.size import symbols
@@ -236,7 +236,9 @@ class Executable:
         loops too; what it raises stops the run before anything is written, and is
         raised by the call. With `record` the last so many values are kept by native
         code instead: ``handle.values``. ``handle.remove()`` ends it; the executable
-        then has the program again that it had before.
+        then has the program again that it had before. Of a tensor in the body of a
+        loop or branch every value is seen, step by step, as often as the body runs:
+        keep it in a list while the body's function is called, and tap the last one.
 
         A HookWarning tells of a tensor that is on no path to the outputs, and that the
         same callback twice on one tensor is one tap. Raises GraphError for what cannot
@@ -255,13 +257,16 @@ class Executable:
         tapping = self._tapping
         if tapping is None:
             raise GraphError(f"tap requires what sg.compile gave{at(here())}")
-        checked(tensor, callback, record, self.inputs)
+        checked(tensor, callback, record)
+        inside = tapping.is_inside(tensor)
+        if not inside:
+            check_inputs(tensor, self.inputs)
         for tap in self._taps:
             if tap.tensor is tensor and tap.callback == callback:
                 warn("tap requires one callback for each tap, got the same again, which"
                      " stays one tap; remove the first")  # fmt: skip
                 return tap
-        if not tapping.is_shared(tensor):
+        if not inside and not tapping.is_shared(tensor):
             warn(f"tap requires a tensor on the way to the outputs, got {tensor.type} "
                  f"of {tensor.op.name}{at(tensor.source)}, which shares nothing with "
                  "them; it is computed for the tap alone")  # fmt: skip

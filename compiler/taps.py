@@ -42,11 +42,13 @@ class Tapping:
     """What an executable needs to be tapped.
 
     ``make(taps)`` gives the target with them; ``is_shared(tensor)`` says whether the
-    executable computes a tensor anyway; ``ring(tensor, n)`` is a ring buffer for it.
+    executable computes a tensor anyway, ``is_inside(tensor)`` whether in the body of a
+    branch or loop; ``ring(tensor, n)`` is a ring buffer for it.
     """
 
     make: Callable[[Sequence[Tap]], Any]
     is_shared: Callable[[Tensor], bool]
+    is_inside: Callable[[Tensor], bool]
     ring: Callable[[Tensor, Any], Ring]
 
 
@@ -111,8 +113,8 @@ class Tap:
         return np.roll(values, -(count % len(values)), axis=0)
 
 
-def checked(tensor: Any, callback: Any, record: Any, inputs: Sequence[Input]) -> None:
-    """GraphError for what cannot be tapped."""
+def checked(tensor: Any, callback: Any, record: Any) -> None:
+    """GraphError for what is no tap."""
     if not isinstance(tensor, Tensor):
         raise GraphError(
             f"tap requires a Tensor, got {type(tensor).__name__}; of a gradient that "
@@ -125,13 +127,18 @@ def checked(tensor: Any, callback: Any, record: Any, inputs: Sequence[Input]) ->
             f"tap requires a callback or record=, got {callback!r} and {record!r}; "
             f"write tap(tensor, print) or tap(tensor, record=100){at(here())}"
         )
+
+
+def check_inputs(tensor: Tensor, inputs: Sequence[Input]) -> None:
+    """GraphError for a tensor outside of bodies that needs something else."""
     found = (t for node in topological([tensor]) for t in node.outputs)
     missing = [t for t in found if isinstance(t, Input) and t not in set(inputs)]
     if missing:
         raise GraphError(
             f"tap requires a tensor of the executable's inputs, got {tensor.type}, "
-            f"which needs {missing[0].name!r}; compile with inputs=[...], and return "
-            f"what is inside of a loop or branch from its body"
+            f"which needs {missing[0].name!r}; compile with inputs=[...]; of what a "
+            "body of a loop or branch computes that is a tensor of one that runs, from "
+            f"the last time its function was called, else return it from the body"
             f"{at(tensor.source)}"
         )
 

@@ -44,7 +44,7 @@ from staticgrad.ir.size import symbols
 from staticgrad.ir.source import at, here
 from staticgrad.ir.verify import node_symbols
 from staticgrad.ops.random import key_words
-from staticgrad.tapping import is_shared, ring_of, tapped
+from staticgrad.tapping import is_inside, is_shared, ring_of, tapped
 from staticgrad.trees import TreeDef, flatten, unflatten
 
 Mode = Literal["train", "eval"]
@@ -112,7 +112,9 @@ def compile(
     return Executable(
         make(()), used, _tree(treedef, leaves), len(tensors), sizes,
         trace=partial(traced, graph, mode, checked),
-        tapping=Tapping(make, partial(is_shared, graph, mode), ring_of),
+        tapping=Tapping(
+            make, partial(is_shared, graph, mode), partial(is_inside, graph), ring_of
+        ),
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -11,13 +11,15 @@ from staticgrad.calls import attributes, call_op, python_function
 from staticgrad.compiler.pipeline import optimise
 from staticgrad.compiler.taps import Ring, Tap
 from staticgrad.errors import GraphError
-from staticgrad.ir.graph import Graph, Update, apply, deriving, topological
+from staticgrad.ir.graph import Graph, apply, deriving, topological
 from staticgrad.ir.node import Node, State, Tensor, static_shape
 from staticgrad.ir.op import Leaf
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import INT64, TensorType
 from staticgrad.ops.at import At
 from staticgrad.ops.leaves import frozen, state
+from staticgrad.ops.named import named
+from staticgrad.tapping_bodies import Thread, place_of, threaded
 
 DONE = TensorType((), INT64)
 
@@ -46,21 +48,54 @@ def tapped(graph: Graph, taps: Sequence[Tap]) -> Graph:
 
     The further outputs come last, one for each callback.
     """
-    outputs: list[Tensor] = []
-    updates: list[Update] = []
+    places = [place_of(graph, tap.tensor) for tap in taps]
+    moved: dict[Tensor, Tensor] = {}
     with deriving() as derive_from:
-        for tap in taps:
+        for tap, place in zip(taps, places, strict=True):
             derive_from(tap.tensor.node)
-            if tap.ring is None:
-                outputs.append(_call(tap))
+            start, step = _thread(tap)
+            if place is None:
+                kept = step(start, _moved(tap.tensor, moved))
             else:
-                updates += _record(tap.tensor, tap.ring)
-    return Graph.closed(
-        graph.inputs, (*graph.outputs, *outputs), (*graph.updates, *updates)
-    )
+                there = place_of(graph, _moved(place.tensor, moved))
+                assert there is not None
+                graph, kept, now = threaded(graph, there, start, step)
+                moved |= now
+            graph = _with_kept(graph, tap, kept)
+    return graph
 
 
-def _call(tap: Tap) -> Tensor:
+def _with_kept(graph: Graph, tap: Tap, kept: Sequence[Tensor]) -> Graph:
+    outputs, updates = graph.outputs, graph.updates
+    if tap.ring is None:
+        return Graph.closed(graph.inputs, (*outputs, *kept), updates)
+    leaves = (tap.ring.values, tap.ring.count)
+    new = zip(leaves, kept, strict=True)
+    return Graph.closed(graph.inputs, outputs, (*updates, *new))
+
+
+def _moved(tensor: Tensor, places: Mapping[Tensor, Tensor]) -> Tensor:
+    while tensor in places:
+        tensor = places[tensor]
+    return tensor
+
+
+def is_inside(graph: Graph, tensor: Tensor) -> bool:
+    """Whether a branch or a loop of `graph` computes `tensor`."""
+    return place_of(graph, tensor) is not None
+
+
+def _thread(tap: Tap) -> tuple[list[Tensor], Thread]:
+    """What a tap keeps at the start, and after one more value."""
+    if tap.ring is not None:
+        return [tap.ring.values, tap.ring.count], _recorded
+    called = _called(tap)
+    return [frozen(np.asarray(0, INT64))], lambda kept, x: [
+        named("add", kept[0], called(x))
+    ]
+
+
+def _called(tap: Tap) -> Callable[[Tensor], Tensor]:
     """An int64 that is there when the callback has been called."""
 
     def look(value: Any) -> Any:
@@ -68,15 +103,14 @@ def _call(tap: Tap) -> Tensor:
         return np.int64(1)
 
     function = python_function("tap", look, [tap.tensor.type], [DONE])
-    return apply(call_op("tap", 1, None), tap.tensor, **attributes(function, [DONE]))
+    op = call_op("tap", 1, None)
+    return lambda x: apply(op, x, **attributes(function, [DONE]))
 
 
-def _record(tensor: Tensor, ring: Ring) -> list[Update]:
-    place = ring.count % ring.values.shape[0]
-    return [
-        (ring.values, At(ring.values)[place].set(tensor)),
-        (ring.count, ring.count + frozen(np.asarray(1, INT64))),
-    ]
+def _recorded(kept: Sequence[Tensor], x: Tensor) -> list[Tensor]:
+    values, count = kept
+    place = count % values.shape[0]
+    return [At(values)[place].set(x), count + frozen(np.asarray(1, INT64))]
 
 
 def is_shared(graph: Graph, mode: Literal["train", "eval"], tensor: Tensor) -> bool:

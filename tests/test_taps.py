@@ -267,3 +267,133 @@ def test_a_gradient_that_is_not_finite_is_told() -> None:
     trainer.fit({"x": bad, "y": DATA["y"]}, batch_size=2, shuffle=False, progress=False)
     assert watch.problems[0] == "w: not finite in 3 steps, first in step 3"
     assert "warning: w: not finite" in str(watch)
+
+
+# ---- inside of bodies ----------------------------------------------------------------
+
+
+class Loops:
+    """Loops and branches in one another, and tensors of their bodies."""
+
+    def __init__(self) -> None:
+        self.x = sg.input("x", (4,), "float64")
+        self.a = sg.input("a", (), "float64")
+        self.kept: dict[str, Any] = {}
+        self.y = sg.scan(self.step, self.a * 1.0, self.x)[0]
+        self.z = sg.while_loop(lambda c: c < 9, self.until, self.a)
+
+    def keep(self, name: str, tensor: Any) -> Any:
+        self.kept[name] = tensor
+        return tensor
+
+    def step(self, c: Any, v: Any) -> Any:
+        self.keep("carry", c)
+        t = self.keep("t", sg.sin(c * self.a) * v)
+        u = sg.scan(lambda d, w: (self.keep("deep", d * w + t), None), t, self.x[:2])[0]
+        z = sg.cond(u > 0.1, lambda: self.keep("taken", u * 3), lambda: u)
+        return z + c, t
+
+    def until(self, c: Any) -> Any:
+        return self.keep("product", c * self.a)
+
+
+def by_hand(x: Any, a: float) -> dict[str, list[float]]:
+    seen: dict[str, list[float]] = {n: [] for n in ("carry", "t", "deep", "taken")}
+    c = a
+    for v in x:
+        t = np.sin(c * a) * v
+        d = t
+        for w in x[:2]:
+            d = d * w + t
+            seen["deep"].append(d)
+        u = d * 3 if d > 0.1 else d
+        seen["taken"] += [u] if d > 0.1 else []
+        seen["carry"].append(c)
+        seen["t"].append(t)
+        c = u + c
+    products = a ** np.arange(2, 20)
+    seen["product"] = products[: 1 + int(np.argmax(products >= 9))].tolist()
+    return seen
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("with_gradient", [False, True])
+def test_every_step_of_a_body_is_seen(target: Any, with_gradient: bool) -> None:
+    if target == "cuda" and with_gradient:
+        return  # a gradient of a while_loop is for the cpu
+    m = Loops()
+    outputs = [m.y, m.z]
+    if with_gradient:
+        outputs += sg.grad(m.y + m.z, [m.a, m.x])
+    f = sg.compile(outputs, inputs=[m.x, m.a], target=target)
+    x, a = np.array([0.5, 0.6, 0.7, 0.8]), 1.5
+    before = f(x, a)
+    seen: dict[str, list[float]] = {name: [] for name in m.kept}
+    handles = [
+        f.tap(tensor, lambda v, name=name: seen[name].append(float(v)))
+        for name, tensor in m.kept.items()
+    ]
+    rings = {name: f.tap(tensor, record=3) for name, tensor in m.kept.items()}
+    after = f(x, a)
+    wanted = by_hand(x, a)
+    for name in wanted:
+        np.testing.assert_allclose(seen[name], wanted[name], rtol=1e-6)
+        np.testing.assert_allclose(rings[name].values, wanted[name][-3:], rtol=1e-6)
+        assert rings[name].count == len(wanted[name])
+    for p, q in zip(before, after, strict=True):
+        np.testing.assert_allclose(p, q, rtol=1e-12)
+    for handle in (*handles, *rings.values()):
+        handle.remove()
+    seen["t"].clear()
+    f(x, a)
+    assert seen["t"] == []
+
+
+def test_an_exception_at_a_step_stops_the_loop() -> None:
+    m = Loops()
+    f = sg.compile(m.z, inputs=[m.a])
+    seen: list[float] = []
+
+    def look(value: Any) -> None:
+        seen.append(float(value))
+        if value > 3:
+            raise ValueError("large")
+
+    f.tap(m.kept["product"], look)
+    with pytest.raises(ValueError, match="large"):
+        f(1.5)
+    assert seen == [2.25, 3.375]
+
+
+def test_a_body_in_a_training_loop_is_recorded() -> None:
+    with sg.Graph(seed=0):
+        x, y = sg.input("x", ("batch", 3)), sg.input("y", ("batch",))
+        w = sg.parameter(np.float32([0.5, -0.5, 0.25]), name="w")
+        norms: list[Any] = []
+        largest: list[Any] = []
+
+        def step(c: Any, k: Any) -> Any:
+            h = sg.tanh(c + x @ w)
+            norms.append(sg.sum(h * h))  # nothing else needs it
+            largest.append(sg.max(sg.abs(h)))
+            return h, None
+
+        h = sg.scan(step, sg.zeros(y.shape), length=3)[0]
+        loss = sg.mean((h - y) ** 2)
+    trainer = sg.Trainer(loss, optimizer=sg.optim.SGD(0.1))
+    tap = trainer.tap(norms[-1], record=100)
+    seen: list[float] = []
+    trainer.tap(largest[-1], lambda v: seen.append(float(v)))
+    fit(trainer)
+    # two epochs of three batches, three steps of the scan in each
+    assert tap.count == len(seen) == 18
+    assert max(seen) < 1
+    assert np.isfinite(tap.values).all()
+    assert (tap.values[:3] > 0).all()
+
+
+def test_tensors_of_bodies_that_do_not_run() -> None:
+    m = Loops()
+    f = sg.compile(m.z, inputs=[m.a])
+    with pytest.raises(sg.GraphError, match="return it from the body"):
+        f.tap(m.kept["carry"], print)

@@ -9,7 +9,7 @@ nothing there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,7 +44,12 @@ class Traced:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Graphs with equal inputs, of which the last are those for `captures`."""
+    """Graphs with equal inputs, of which the last are those for `captures`.
+
+    ``graph.shared["traced"]`` has what took the place of traced tensors, by the number
+    of their node and their index in it, ``graph.shared["captured"]`` the placeholders
+    of captures: so tapping_bodies.py finds what the user knows.
+    """
 
     graphs: tuple[Graph, ...]
     captures: tuple[Tensor, ...]
@@ -138,7 +143,16 @@ def _graph(
     tensors: Sequence[Tensor],
 ) -> Graph:
     new = rewritten(inside, lambda node, _: None, captured, nested=False)
-    return Graph.closed(inputs, [new.get(t, t) for t in tensors])
+    graph = Graph.closed(inputs, [new.get(t, t) for t in tensors])
+    made = {old: now for old, now in new.items() if old not in captured}
+    graph.shared["traced"] = _numbered(made)
+    graph.shared["captured"] = _numbered(captured)
+    return graph
+
+
+def _numbered(places: Mapping[Tensor, Tensor]) -> dict[tuple[int, int], Tensor]:
+    """By numbers of nodes, which keep nothing alive."""
+    return {(old.node.number, old.index): now for old, now in places.items()}
 
 
 def _nodes_inside(

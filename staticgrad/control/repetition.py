@@ -160,6 +160,8 @@ def _closed(mark: int, position: Tensor, done: Settled, going: Tensor) -> Closed
         Graph.closed(asked.inputs[1:], asked.outputs),
         Graph.closed(step.inputs[1:], step.outputs[1:]),
     )
+    for graph, whole in zip(graphs, closed.graphs, strict=True):
+        graph.shared.update(whole.shared)
     return Closed(graphs, closed.captures)
 
 
