@@ -33,7 +33,7 @@ from staticgrad.compiler.pipeline import Pass, optimise
 from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.requirements import require, requiring
 from staticgrad.compiler.schedule import Schedule
-from staticgrad.compiler.taps import Tap, Tapping
+from staticgrad.compiler.taps import Tap
 from staticgrad.compiler.trace import traced
 from staticgrad.compiler.verify import verify_plan, verify_schedule
 from staticgrad.control.bodies import BODY_INPUT
@@ -44,7 +44,7 @@ from staticgrad.ir.size import symbols
 from staticgrad.ir.source import at, here
 from staticgrad.ir.verify import node_symbols
 from staticgrad.ops.random import key_words
-from staticgrad.tapping import is_inside, is_shared, ring_of, tapped
+from staticgrad.tapping import tapped, tapping
 from staticgrad.trees import TreeDef, flatten, unflatten
 
 Mode = Literal["train", "eval"]
@@ -112,9 +112,7 @@ def compile(
     return Executable(
         make(()), used, _tree(treedef, leaves), len(tensors), sizes,
         trace=partial(traced, graph, mode, checked),
-        tapping=Tapping(
-            make, partial(is_shared, graph, mode), partial(is_inside, graph), ring_of
-        ),
+        tapping=tapping(graph, mode, make),
     )  # fmt: skip
 
 

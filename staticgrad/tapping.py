@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from staticgrad.calls import attributes, call_op, python_function
 from staticgrad.compiler.pipeline import optimise
-from staticgrad.compiler.taps import Ring, Tap
+from staticgrad.compiler.taps import Ring, Tap, Tapping
 from staticgrad.errors import GraphError
 from staticgrad.ir.graph import Graph, apply, deriving, topological
 from staticgrad.ir.node import Node, State, Tensor, static_shape
@@ -41,6 +42,14 @@ def ring_of(tensor: Tensor, length: Any) -> Ring:
     assert isinstance(values, State)
     assert isinstance(count, State)
     return Ring(values, count)
+
+
+def tapping(
+    graph: Graph, mode: Literal["train", "eval"], make: Callable[[Sequence[Tap]], Any]
+) -> Tapping:
+    """What taps of an executable of `graph` need; ``make(taps)`` is its target."""
+    shared, inside = partial(is_shared, graph, mode), partial(is_inside, graph)
+    return Tapping(make, shared, inside, ring_of)
 
 
 def tapped(graph: Graph, taps: Sequence[Tap]) -> Graph:
