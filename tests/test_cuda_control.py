@@ -139,9 +139,77 @@ def test_a_recurrent_network_trains_as_on_the_cpu(device):
     np.testing.assert_allclose(found["cuda"], found["cpu"], rtol=2e-4)
 
 
-def test_the_way_back_from_snapshots_is_for_the_cpu():
-    x = sg.input("x", (4,))
-    step = lambda c, v: (sg.sin(c * v), None)  # noqa: E731
-    y = sg.grad(sg.scan(step, 0.5, x, checkpoints=2)[0], x)
-    with using(EmulatedDevice()), pytest.raises(sg.GraphError, match="target='cpu'"):
-        sg.compile(y, inputs=[x], target="cuda")(np.ones(4, np.float32))
+def looped(x):
+    y, n = sg.while_loop(
+        lambda c: sg.sum(c[0] * c[0]) > 0.1,
+        lambda c: (sg.sin(c[0]) * (0.7 + 0.1 * sg.tanh(x)), c[1] + 1),
+        (x, 0),
+        max_steps=40,
+        checkpoints=3,
+    )
+    return [y, n, sg.grad(sg.sum(y * y), x)]
+
+
+def loops_in_a_loop(x):
+    def row(total, v):
+        inner = sg.while_loop(
+            lambda c: sg.sum(c * c) > 0.2,
+            lambda c: sg.sin(c) * (0.7 + 0.1 * sg.tanh(v)),
+            total + v,
+            max_steps=40,
+            checkpoints=2,
+        )
+        return inner + v * v, sg.sum(inner)
+
+    last, sums = sg.scan(row, x[0] * 0, x)
+    return [last, sums, sg.grad(sg.sum(last) + sg.sum(sums), x)]
+
+
+def from_snapshots(x):
+    step = lambda h, v: (sg.sin(h * v + 0.5), h)  # noqa: E731
+    last, seen = sg.scan(step, x[0], x, checkpoints=2)
+    return [last, sg.grad(sg.sum(last) + sg.sum(seen), x)]
+
+
+def of_second_order(x):
+    def step(h, v):
+        return sg.sin(h * v), None
+
+    last, _ = sg.scan(step, x[0] * 0 + 1, x, checkpoints=2)
+    first = sg.grad(sg.sum(last), x)
+    return [first, sg.grad(sg.sum(first * first), x)]
+
+
+KEPT = [looped, loops_in_a_loop, from_snapshots, of_second_order]
+
+
+@pytest.mark.parametrize("make", KEPT, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("device", ["emulator", "fake driver"])
+def test_the_way_back_from_few_snapshots(make, device):
+    gpu = FakeGpu()
+    x = sg.input("x", ("n", 3))
+    outputs = make(x)
+    with using(EmulatedDevice() if device == "emulator" else gpu.driver()):
+        f = sg.compile(outputs, inputs=[x], target="cuda")
+    cpu = sg.compile(outputs, inputs=[x])
+    rng = np.random.default_rng(0)
+    for rows in (6, 6, 1, 6):
+        value = rng.normal(size=(rows, 3)).astype("float32")
+        for got, want in zip(f(value), cpu(value), strict=True):
+            np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5)
+    assert gpu.errors == []
+
+
+def test_a_replay_of_known_length_is_captured():
+    gpu = FakeGpu()
+    x = sg.input("x", (7, 3))
+    outputs = from_snapshots(x)
+    with using(gpu.driver()):
+        f = sg.compile(outputs, inputs=[x], target="cuda")
+    cpu = sg.compile(outputs, inputs=[x])
+    for seed in range(3):
+        value = np.random.default_rng(seed).normal(size=(7, 3)).astype("float32")
+        for got, want in zip(f(value), cpu(value), strict=True):
+            np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5)
+    assert gpu.library.fake_captures() == 1
+    assert gpu.library.fake_replays() == 2

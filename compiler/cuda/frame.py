@@ -15,29 +15,33 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from staticgrad.compiler import snapshots
 from staticgrad.compiler.cuda.arrays import DeviceArray, new_array
 from staticgrad.compiler.cuda.device import Device, captured
 from staticgrad.compiler.cuda.feeding import count_source
 from staticgrad.compiler.cuda.hosting import HostCall, run_on_host
-from staticgrad.compiler.cuda.launches import (
-    LANES,
+from staticgrad.compiler.cuda.launches import LANES, Launches
+from staticgrad.compiler.cuda.mirrors import Mirror, mirror_of
+from staticgrad.compiler.cuda.steps import (
     Again,
     Argument,
+    Clear,
     Control,
     Copy,
     Enter,
     Jump,
     Launch,
-    Launches,
     Limit,
     Multiply,
+    Next,
+    Note,
     Place,
+    Slot,
     Step,
     Unless,
     Work,
     Zero,
 )
-from staticgrad.compiler.cuda.mirrors import Mirror, mirror_of
 from staticgrad.compiler.failures import failure, limit_text
 from staticgrad.compiler.schedule import stored_by
 from staticgrad.compiler.vm import STATUS_CODE, STATUS_WORDS
@@ -87,6 +91,8 @@ class CudaFrame:
         self._status = status
         self._position: dict[int, int] = {}
         self._moving: dict[int, tuple[int, list[tuple[int, int]]]] = {}
+        self._states: dict[int, npt.NDArray[np.int64]] = {}
+        self._slot = 0
         self.device = device
         self._constants = constants  # freed with the last frame that reads them
         self._places: dict[int, int] = dict(constants.addresses)
@@ -94,8 +100,7 @@ class CudaFrame:
         self._mirrors = self._mirrored()
         self._layout()
         self._moving = self._windows()
-        looking = (Unless, Limit, HostCall)
-        self.capturable = not any(isinstance(s, looking) for s in sized.steps)
+        self.capturable = not any(map(_waits, sized.steps))
         self._kernels = [self._kernel(step) for step in sized.steps]
         self._graph: Any = None
         self._runs = 0
@@ -104,7 +109,7 @@ class CudaFrame:
         """What a step launches, loaded; None if it launches nothing."""
         if isinstance(step, Launch):
             return self.device.load(step.source)
-        counts = isinstance(step, Enter | Again)
+        counts = isinstance(step, Enter | Again | Next)
         return self.device.load(count_source()) if counts else None
 
     # Memory
@@ -226,10 +231,11 @@ class CudaFrame:
     def issue(self) -> None:
         """Every step in order; loops of known length unroll, branches ask the host."""
         steps, number = self.sized.steps, 0
+        self._states.clear()
         while number < len(steps):
             step, kernel = steps[number], self._kernels[number]
             number += 1
-            if isinstance(step, Enter | Again | Unless | Limit | Jump):
+            if isinstance(step, Control):
                 number = self._control(step, number, kernel)
             else:
                 self._step(step, kernel)
@@ -257,7 +263,41 @@ class CudaFrame:
                     raise LoopLimitError(f"{text}{at(source)}")
             case Jump(target):
                 return target + 1
+            case Clear(state, words):
+                self._states[state.buffer] = np.zeros(words, np.int64)
+            case Note():
+                return self._note(step, following)
+            case Next():
+                return self._next(step, following, kernel)
         return following
+
+    def _note(self, step: Note, following: int) -> int:
+        """A replay reads the state on the device, as it reads what is kept."""
+        state = self._states[step.state.buffer]
+        kept = snapshots.note(state.ctypes.data, step.snapshots)
+        self._slot = int(state[snapshots.SLOT])
+        self.device.write(self.address(step.state), state)
+        return following if kept else step.target + 1
+
+    def _next(self, step: Next, following: int, kernel: Any) -> int:
+        number, count = step.state.buffer, step.count
+        if number not in self._states:
+            state = self._states[number] = np.zeros(step.words, np.int64)
+            if step.noted:
+                self.device.read(self.address(step.state), state)
+        state = self._states[number]
+        if isinstance(count, Place):
+            count = self._read(count, INT64)
+        action = snapshots.decide(state.ctypes.data, count, step.snapshots)
+        self._slot = int(state[snapshots.SLOT])
+        done = action == snapshots.DONE
+        position = 0 if done else int(state[snapshots.POSITION])
+        self._count(kernel, step.loop, step.counter, position)
+        if done:
+            del self._states[number]
+        if action == snapshots.FORWARD:
+            return following
+        return step.targets[_TARGETS.index(action)] + 1
 
     def _count(self, kernel: Any, loop: int, counter: Place, position: int) -> None:
         """Begin a step of a loop."""
@@ -282,6 +322,9 @@ class CudaFrame:
                 device.copy(self.address(target), self.address(source), size)
             case Zero(target, size):
                 device.fill(self.address(target), 0, size)
+            case Slot(carry, room, size, back):
+                kept, own = self.address(room) + self._slot * size, self.address(carry)
+                device.copy(*((own, kept) if back else (kept, own)), size)
             case HostCall():
                 run_on_host(step, device, lambda b: self.address(Place(b)))
 
@@ -334,6 +377,15 @@ class CudaFrame:
         kept = status.copy()
         self.device.fill(self.address(Place(STATUS)), 0, STATUS_BYTES)
         return failure(self.sized.code, kept)
+
+
+_TARGETS = (snapshots.BACK, snapshots.STORE, snapshots.RESTORE, snapshots.DONE)
+
+
+def _waits(step: Step) -> bool:
+    """Whether the host has to know what the device has computed, or has to work."""
+    unknown = isinstance(step, Next) and isinstance(step.count, Place)
+    return unknown or isinstance(step, Unless | Limit | Note | HostCall)
 
 
 def _aligned(size: int) -> int:

@@ -21,9 +21,28 @@ from staticgrad.compiler.codegen.cuda_statements import CODE, POSITION, VALUE
 from staticgrad.compiler.codegen.cuda_typed import memory_name
 from staticgrad.compiler.codegen.writer import Writer
 from staticgrad.compiler.cuda.code import CudaCode
-from staticgrad.compiler.cuda.device import Device, Product
-from staticgrad.compiler.cuda.hosting import HostCall, host_call
+from staticgrad.compiler.cuda.device import Device
+from staticgrad.compiler.cuda.hosting import host_call
 from staticgrad.compiler.cuda.products import product_of
+from staticgrad.compiler.cuda.steps import (
+    Again,
+    Argument,
+    Clear,
+    Control,
+    Copy,
+    Enter,
+    Jump,
+    Launch,
+    Limit,
+    Multiply,
+    Next,
+    Note,
+    Place,
+    Slot,
+    Step,
+    Unless,
+    Zero,
+)
 from staticgrad.compiler.failures import refuse_empty_extents
 from staticgrad.compiler.finish import finish_values, slots_and_out
 from staticgrad.compiler.flat import Mark, Spread, spread
@@ -33,8 +52,7 @@ from staticgrad.compiler.schedule import output_targets
 from staticgrad.compiler.vm import NON_FINITE
 from staticgrad.errors import CompilerBug, GraphError
 from staticgrad.ir.size import evaluate
-from staticgrad.ir.source import Source
-from staticgrad.ir.types import DType
+from staticgrad.ir.types import INT64
 
 LANES = 32
 MOST_BESIDE = 65535  # blocks along the second axis of a grid
@@ -42,116 +60,6 @@ MOST_ELEMENTS = 2**32 - 1
 """Indices are uint32."""
 
 Values: TypeAlias = Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The address of `buffer`, `offset` bytes further.
-
-    Buffer -1 is the status, -2 - k the scratch area k.
-    """
-
-    buffer: int
-    offset: int = 0
-
-
-Argument: TypeAlias = int | Place
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """One kernel over `grid` blocks of `block` threads."""
-
-    source: CudaSource
-    grid: tuple[int, int]
-    block: int
-    arguments: tuple[Argument, ...]
-    scratch: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Multiply:
-    """One product of cuBLAS."""
-
-    product: Product
-    a: Place
-    b: Place
-    c: Place
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """Bytes from a buffer to another."""
-
-    target: Place
-    source: Place
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Zero:
-    """A buffer becomes 0."""
-
-    target: Place
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Enter:
-    """The first step of loop `loop`; past `target` if there is none.
-
-    `length` is None for a loop that its condition ends. The int64 at `counter` is the
-    position, from the last one down if `reverse`.
-    """
-
-    loop: int
-    counter: Place
-    length: int | None
-    reverse: bool
-    target: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """The next step of a loop, back behind `target`, until its end."""
-
-    loop: int
-    counter: Place
-    length: int | None
-    reverse: bool
-    target: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Unless:
-    """Behind `target` unless the number at `place` is `value`: the host has to look."""
-
-    place: Place
-    dtype: DType
-    value: int
-    target: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """LoopLimitError if the int64 at `place` is `value`."""
-
-    place: Place
-    value: int
-    source: Source | None
-    target: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Jump:
-    """Behind `target`."""
-
-    target: int = -1
-
-
-Control: TypeAlias = Enter | Again | Unless | Limit | Jump
-Work: TypeAlias = Launch | Multiply | Copy | Zero | HostCall
-Step: TypeAlias = Work | Control
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +107,7 @@ def launches(code: CudaCode, plan: Plan, device: Device) -> Launches:
 
 def _control(
     mark: Mark, code: CudaCode, places: Spread, values: Values
-) -> Control | Copy:
+) -> Control | Copy | Slot:
     buffers = code.schedule.buffers
     place = Place(mark.buffer)
     length = None if mark.endless else evaluate(mark.length, values)
@@ -217,13 +125,31 @@ def _control(
             return Limit(place, mark.value, source)
         case "jump":
             return Jump()
-        case "clear" | "next" | "slot" | "note":
-            raise GraphError(
-                "cuda requires loops whose steps are all kept for their gradient, got "
-                "checkpoints or a while_loop; use target='cpu', forward mode, or a "
-                "scan without checkpoints"
-            )
+        case "clear":
+            return Clear(place, _words(mark, places))
+        case "note":
+            return Note(place, mark.value)
+        case "slot":
+            size = places.bytes[mark.buffer]
+            return Slot(place, Place(mark.other), size, mark.reverse)
+        case "next":
+            return _next(mark, code, places)
     raise CompilerBug(f"control flow has the unknown mark {mark.kind}")
+
+
+def _next(mark: Mark, code: CudaCode, places: Spread) -> Next:
+    known = code.schedule.buffers[mark.other].value
+    count = Place(mark.other) if known is None else int(known)
+    begun = any(m.kind == "clear" and m.buffer == mark.buffer for m in code.flat.marks)
+    return Next(
+        Place(mark.buffer), _words(mark, places), count, Place(mark.third), mark.loop,
+        mark.value, not begun,
+    )  # fmt: skip
+
+
+def _words(mark: Mark, places: Spread) -> int:
+    """The int64 of a loop's state."""
+    return places.bytes[mark.buffer] // INT64.itemsize
 
 
 def _copy(source: int, target: int, places: Spread) -> Copy:
@@ -231,18 +157,21 @@ def _copy(source: int, target: int, places: Spread) -> Copy:
 
 
 def _aimed(
-    ordered: Sequence[Step], marks: Sequence[Mark], controls: Sequence[Control | Copy]
+    ordered: Sequence[Step], marks: Sequence[Mark], controls: Sequence[Step]
 ) -> Iterator[Step]:
     """Steps whose targets are the steps that marks aim at."""
     number = {id(step): position for position, step in enumerate(ordered)}
-    aims = {
-        id(control): number[id(controls[mark.target])]
-        for mark, control in zip(marks, controls, strict=True)
-        if mark.target >= 0
-    }
+    mark_of = {id(step): mark for mark, step in zip(marks, controls, strict=True)}
+
+    def place(mark: int) -> int:
+        return number[id(controls[mark])]
+
     for step in ordered:
-        if isinstance(step, Enter | Again | Unless | Limit | Jump):
-            yield replace(step, target=aims[id(step)])
+        if isinstance(step, Next):
+            targets = tuple(map(place, mark_of[id(step)].targets))
+            yield replace(step, targets=targets)
+        elif isinstance(step, Control) and not isinstance(step, Clear):
+            yield replace(step, target=place(mark_of[id(step)].target))
         else:
             yield step
 
