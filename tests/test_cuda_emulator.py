@@ -44,6 +44,16 @@ class Changing(EmulatedDevice):
         super().launch(kernel, grid, block, arguments)
 
 
+def test_a_missing_barrier_of_a_tile_is_found():
+    x = sg.input("x", (40, 40))
+    device = Changing("cuda.syncthreads()", "pass")
+    with using(device):
+        f = sg.compile(x.T, inputs=[x], target="cuda")
+    value = np.arange(1600, dtype="float32").reshape(40, 40)
+    assert any(not np.array_equal(f(value), value.T) for _ in range(4))
+    assert device.changed > 0
+
+
 def test_the_kernels_as_they_are_agree():
     assert error(EmulatedDevice()) < 1e-6
 

@@ -12,7 +12,7 @@ import pytest
 from cuda_offline import CAPABILITIES, Assembled, Offline
 from fake_cuda import FakeGpu
 from test_cuda_features import own_function
-from test_cuda_ops import samples_of
+from test_cuda_ops import TURNED, samples_of
 from test_cuda_training import MODELS, data_of
 
 import staticgrad as sg
@@ -68,6 +68,16 @@ def test_kernels_of_the_training_loop():
     device.load(finite_source(["float32", "float64"]))
     device.load(finite_source(["float16", "bfloat16"]))
     assert len(device.seen) == 10
+
+
+@quietly
+@pytest.mark.parametrize("name", TURNED)
+def test_copies_that_turn_axes(name, assembled):
+    make, shape, dtype = TURNED[name]
+    x = sg.input("x", shape, dtype=dtype)
+    with using(assembled):
+        f = sg.compile(make(x), inputs=[x], target="cuda")
+    assert "tile = " in f.source()
 
 
 @quietly

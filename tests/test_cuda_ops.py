@@ -118,6 +118,44 @@ def test_sums_over_many_chunks():
         np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-4)
 
 
+TURNED = {
+    "matrix": (lambda x: x.T, (40, 33), "float64"),
+    "backwards": (lambda x: x[::-1].T, (40, 33), "float32"),
+    "batch": (lambda x: sg.transpose(x, (0, 2, 1)), ("n", 5, 70), "float32"),
+    "images": (lambda x: sg.transpose(x, (0, 2, 3, 1)), ("n", 3, 9, 33), "int32"),
+    "far": (lambda x: sg.transpose(x, (0, 3, 2, 1)), (4, 9, 3, 33), "float32"),
+}
+
+
+@pytest.mark.parametrize("name", TURNED)
+def test_copies_that_turn_axes_go_by_tiles(name):
+    make, shape, dtype = TURNED[name]
+    x = sg.input("x", shape, dtype=dtype)
+    for block in (32, 64, 256):
+        device = EmulatedDevice(block)
+        device.block = block
+        f = compiled(make(x), [x], device)
+        assert "by tile" in f.explain()
+        reference = sg.compile(make(x), inputs=[x], target="reference")
+        for rows in (7, 1, 0) if shape[0] == "n" else shape[:1]:
+            value = np.random.default_rng(rows).normal(0, 9, (rows, *shape[1:]))
+            value = value.astype(dtype)
+            np.testing.assert_array_equal(f(value), reference(value))
+
+
+def test_a_convolution_of_images_and_its_gradients():
+    x, w = sg.input("x", ("n", 3, 12, 12)), sg.input("w", (5, 3, 3, 3))
+    y = sg.nn.max_pool2d(sg.nn.conv2d(x, w, padding=1), 2)
+    outputs = [y, *sg.grad(sg.sum(y * y), [x, w])]
+    f = compiled(outputs, [x, w])
+    reference = sg.compile(outputs, inputs=[x, w], target="reference")
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(2, 3, 12, 12)).astype("float32")
+    b = rng.normal(size=(5, 3, 3, 3)).astype("float32")
+    for got, want in zip(f(a, b), reference(a, b), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
 def test_gradients_of_gradients():
     x = sg.input("x", (3, 4), dtype="float64")
     y = sg.sum(sg.tanh(x @ x.T) * sg.sin(x[:, :3]))

@@ -32,6 +32,7 @@ from staticgrad.compiler.codegen.cuda_mapping import (
     outer_registers,
 )
 from staticgrad.compiler.codegen.cuda_statements import CODE, Statements
+from staticgrad.compiler.codegen.cuda_tiles import ELEMENTS, write_turned
 from staticgrad.compiler.codegen.cuda_typed import NotInSubset, Typed, memory_name
 from staticgrad.compiler.codegen.writer import Writer, canonical
 from staticgrad.compiler.collapse import statements_of
@@ -43,8 +44,10 @@ from staticgrad.compiler.kernels import (
     Loop,
     LoopKernel,
     Store,
+    Tiles,
     When,
 )
+from staticgrad.compiler.schemes import Transposed
 from staticgrad.errors import GraphError
 from staticgrad.ir.foreign import Foreign
 from staticgrad.ir.size import Dim
@@ -121,6 +124,7 @@ class _Kernel:
         self.exchanged = exchanged(kernel)
         self.bound = bound_axes(kernel, scratch=True)
         self.partial: dict[int, Typed] = {}
+        self.tile = ""
 
     def source(self) -> CudaSource:
         getattr(self, f"_{self.mapping.worker}")()
@@ -156,13 +160,16 @@ class _Kernel:
         with head.indented():
             for kind in self.lanes.shared:
                 head.line(f"shared_{kind} = cuda.shared.array(32, dtype={kind})")
+            if self.tile:
+                size = f"{ELEMENTS}, dtype={self.tile}"
+                head.line(f"tile = cuda.shared.array({size})")
             if self.guarded:
                 head.line(f"if status[{CODE}] != 0:")
                 head.line("    return")
         head.extend(self.writer)
         return head
 
-    # The six ways of running
+    # The seven ways of running
 
     def _thread(self) -> None:
         line = self.writer.line
@@ -222,6 +229,12 @@ class _Kernel:
         self._chunk("uint32(cuda.blockIdx.x)")
         self.statements.worker = "chunk"
         self._sequential(self.kernel.body)
+
+    def _tile(self) -> None:
+        (statement,) = self.kernel.body
+        assert isinstance(statement, Tiles)
+        assert isinstance(statement.scheme, Transposed)
+        self.tile = write_turned(self.statements, statement.scheme)
 
     def _thread_numbers(self) -> None:
         self.writer.line("thread = uint32(cuda.threadIdx.x)")

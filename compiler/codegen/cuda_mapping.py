@@ -2,7 +2,7 @@
 
 An axis is *free* if different indices of it touch different memory: then it may be
 spread over threads. A *chain* is a nest of loops with nothing between them but values;
-its free axes are spread, the others are walked in order by each thread. Six ways:
+its free axes are spread, the others are walked in order by each thread. Seven ways:
 
 * thread: every index of the outer free axes is one thread's (elementwise; rows whose
   neighbours lie side by side);
@@ -11,6 +11,7 @@ its free axes are spread, the others are walked in order by each thread. Six way
 * block: a chunk of axis 0 is one block's (sums of everything);
 * row: a chunk is one warp's, which walks its rows and shares what is inside of them
   (cross entropy together with the gradient of a bias);
+* tile: a copy that turns axes, in tiles of shared memory, each a block's;
 * alone: a chunk is one thread's, for what has no free axis at all.
 """
 
@@ -34,11 +35,13 @@ from staticgrad.compiler.kernels import (
     Number,
     Statement,
     Store,
+    Tiles,
     When,
 )
+from staticgrad.compiler.schemes import Transposed
 
 Body: TypeAlias = tuple[Statement, ...]
-Worker: TypeAlias = Literal["thread", "warp", "column", "block", "row", "alone"]
+Worker: TypeAlias = Literal["thread", "warp", "column", "block", "row", "alone", "tile"]
 
 CHUNKED: tuple[Worker, ...] = ("column", "block", "row", "alone")
 """Workers that have a chunk of axis 0 each."""
@@ -153,6 +156,9 @@ def exchanged(kernel: LoopKernel) -> frozenset[int]:
 
 def mapping_of(kernel: LoopKernel, lanes: bool = False) -> Mapping:
     """How `kernel` runs; with `lanes` loops inside of rows are shared in any case."""
+    if _turns(kernel.body):
+        every = tuple(range(len(kernel.axes)))
+        return Mapping("tile", every, (), (), kernel.body)
     chain = chain_of(kernel.body)
     bound = bound_axes(kernel, scratch=False)
     spread = tuple(a for a in chain.axes if a not in bound)
@@ -166,6 +172,11 @@ def mapping_of(kernel: LoopKernel, lanes: bool = False) -> Mapping:
     if columns:
         return Mapping("column", columns, (), (), kernel.body)
     return Mapping(_of_chunks(kernel), (), (), (), kernel.body)
+
+
+def _turns(body: Body) -> bool:
+    """Whether all that is done is a copy that turns axes."""
+    return any(isinstance(s, Tiles) and isinstance(s.scheme, Transposed) for s in body)
 
 
 def _of_chunks(kernel: LoopKernel) -> Worker:

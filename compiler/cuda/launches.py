@@ -18,6 +18,7 @@ import numpy as np
 from staticgrad.compiler.codegen.cuda import CudaSource
 from staticgrad.compiler.codegen.cuda_expression import Expressions
 from staticgrad.compiler.codegen.cuda_statements import CODE, POSITION, VALUE
+from staticgrad.compiler.codegen.cuda_tiles import EDGE
 from staticgrad.compiler.codegen.cuda_typed import memory_name
 from staticgrad.compiler.codegen.writer import Writer
 from staticgrad.compiler.cuda.code import CudaCode
@@ -257,7 +258,10 @@ class _Shape:
             )
         self.block = 1 if worker == "alone" else device.block
         warps = max(device.block // LANES, 1)
-        per_block = {"thread": device.block, "warp": warps, "column": device.block}
+        per_block = {
+            "thread": device.block, "warp": warps, "column": device.block,
+            "tile": EDGE * EDGE,
+        }  # fmt: skip
         blocks = -(-total // per_block.get(worker, 1))
         self.runs = source.chunked or total > 0
         self.grid = (max(min(blocks, device.most_blocks), 1), 1)
