@@ -27,8 +27,8 @@ from staticgrad.compiler.convolving import (
     NewBuffer,
     even,
     image_of,
-    is_tiled,
     lanes_for,
+    transforms_of,
 )
 from staticgrad.compiler.kernels import (
     Kernel,
@@ -57,13 +57,13 @@ def convolved(
 ) -> list[Kernel]:
     """The kernels of a Convolution node."""
     m = Making(node, buffer_of, new_buffer, slots_of)
-    by_tiles = is_tiled(m.shape, m.bits)
+    transforms = transforms_of(m.shape, m.bits, m.part)
     if m.part == "weight":
-        return winograd_weights(m) if by_tiles else weights(m)
+        return winograd_weights(m, transforms) if transforms else weights(m)
     if m.shape.is_depthwise:
         return depthwise(m)
-    if by_tiles:
-        return winograd(m)
+    if transforms:
+        return winograd(m, transforms)
     return spread(m) if m.part == "input" and is_spread(m.shape) else rows(m)
 
 

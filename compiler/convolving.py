@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from staticgrad.compiler.codegen import processor
+from staticgrad.compiler.codegen.winograd_matrices import TRANSFORMS
 from staticgrad.compiler.collapse import (
     collapse,
     loops,
@@ -43,6 +44,7 @@ BufferOf: TypeAlias = Callable[[Tensor], int]
 NewBuffer: TypeAlias = Callable[[BufferKind, tuple[Dim, ...], DType], int]
 
 LEAST_CHANNELS, LEAST_PIXELS = 16, 64  # from which transformed tiles pay
+LEAST_GAIN = 1.3  # times fewer products for which transforms pay
 FLOPS_PER_ADDITION = 15  # as for matrix products (blas.py)
 
 
@@ -104,19 +106,49 @@ def sizes_of(node: Node) -> Sizes:
     return Sizes(image[0], rows, columns, groups, known[5], known[6] // groups)
 
 
-def is_tiled(sizes: Sizes, bits: int) -> bool:
-    """Whether tiles are transformed: 3x3, an even result, whole registers of lanes."""
+def transforms_of(sizes: Sizes, bits: int, part: str) -> tuple[str, str] | None:
+    """How tiles of rows and columns are transformed, if they are.
+
+    3x3, a whole number of tiles, whole registers of lanes.
+    """
     unit = max(processor.vector_bytes() * 8 // bits, 8)  # registers, and steps
-    both = (sizes.rows, sizes.columns)
-    plain = all(
-        (s.taps, s.stride, s.dilation) == (3, 1, 1) and s.low <= 2 for s in both
-    )
-    # elements and windows change places in the gradient of the image: both are even
-    even = all(s.count % 2 == 0 and s.size % 2 == 0 for s in both)
     ends = (sizes.channels, sizes.filters)
-    wide = all(n % unit == 0 and n >= LEAST_CHANNELS for n in ends)
-    large = sizes.rows.count * sizes.columns.count >= LEAST_PIXELS
-    return sizes.groups == 1 and plain and even and wide and large
+    if sizes.groups > 1 or any(n % unit or n < LEAST_CHANNELS for n in ends):
+        return None
+    if sizes.rows.count * sizes.columns.count < LEAST_PIXELS:
+        return None
+    back = part == "input"
+    down, rows = _best(sizes.rows, back, whole=True)
+    across, columns = _best(sizes.columns, back, whole=False)
+    return (rows, columns) if down * across >= LEAST_GAIN else None
+
+
+def _best(slide: Slide, back: bool, whole: bool) -> tuple[float, str]:
+    """The transform of an axis that takes fewest products: how many times fewer.
+
+    A row of tiles is written by one chunk, so rows are a whole number of tiles; the
+    last tile of a row may begin before the one in front of it ends.
+    """
+    made = slide.size if back else slide.count
+    direct = 3 * made / (slide.stride if back else 1)
+    found = [(0.0, "")]
+    for name in _names(slide, back)[: 1 if whole else None]:
+        t = TRANSFORMS[name]
+        parts = t.count if whole else max(t.count // t.step, 1)
+        if made >= t.count and made % parts == 0:
+            found.append((direct / (-(-made // t.count) * t.products), name))
+    return max(found)
+
+
+def _names(slide: Slide, back: bool) -> tuple[str, ...]:
+    """The transforms that serve an axis; those of rows are the first."""
+    if (slide.taps, slide.dilation) != (3, 1) or slide.low > 2:
+        return ()
+    if slide.stride == 1:
+        return ("two back", "four back") if back else ("two", "four")
+    if slide.stride == 2 and back:
+        return (f"apart back {'odd' if slide.low % 2 else 'even'}",)
+    return ("apart",) if slide.stride == 2 else ()
 
 
 def readable(node: Node, position: int, tensor: Tensor) -> bool:
@@ -135,7 +167,7 @@ def readable(node: Node, position: int, tensor: Tensor) -> bool:
     if position == 1 and code.part != "weight":
         return layout.is_contiguous or not depthwise
     known = all(isinstance(n, int) for n in (*layout.strides, layout.offset))
-    tiled = is_tiled(sizes, 8 * tensor.dtype.itemsize)
+    tiled = transforms_of(sizes, 8 * tensor.dtype.itemsize, code.part) is not None
     lanes = depthwise or tiled or (position == 1 and code.part == "weight")
     beside = layout.strides[3] == 1 or layout.shape[3] == 1
     return known and (beside or not lanes)

@@ -181,12 +181,13 @@ class Transposed:
 
 @dataclass(frozen=True, slots=True)
 class Winograd:
-    """A 3x3 convolution by transformed tiles of 2x2: y of (x, transformed kernels).
+    """A 3x3 convolution by transformed tiles: y of (x, transformed kernels).
 
-    Rows and columns of the result are even. `low` are the margins before an image of
-    `size`. Axis 0 counts rows of tiles; `tiles` are transformed at a time, of which
-    `step` are multiplied with `vectors` registers of filters at a time. Scratch areas
-    are for transformed tiles and for their products.
+    `transforms` name the matrices of rows and columns (codegen/winograd_matrices.py);
+    rows of the result are a whole number of tiles. `low` are the margins before an
+    image of `size`, below 0 what no tile reads. Axis 0 counts rows of tiles; `tiles`
+    are transformed at a time, of which `step` are multiplied with `vectors` registers
+    of filters at a time. Scratch areas are for transformed tiles and their products.
     """
 
     bits: int
@@ -200,13 +201,14 @@ class Winograd:
     tiles: int
     step: int
     vectors: int
+    transforms: tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class WinogradKernels:
-    """Kernels transformed for Winograd: of packed ones, rows and columns as flipped.
+    """Kernels transformed for Winograd, of packed ones.
 
-    The result is (16, block, channel, lanes of a block), each of the 16 planes followed
+    The result is (plane, block, channel, lanes of a block), each of the planes followed
     by one cache line, so that they do not fall on one place of the cache. Axis 0 counts
     blocks.
     """
@@ -216,12 +218,12 @@ class WinogradKernels:
     blocks: int
     channels: int
     vectors: int
-    flipped: bool
+    transforms: tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class WinogradWeights:
-    """The gradient of 3x3 kernels by transformed tiles of 2x2; see Winograd.
+    """The gradient of 3x3 kernels by transformed tiles; see Winograd.
 
     Axis 0 counts blocks of filters if `by_filters` (the number of images is then the
     first of the sizes), else rows of tiles. `step` channels are multiplied with
@@ -242,6 +244,7 @@ class WinogradWeights:
     step: int
     vectors: int
     by_filters: bool
+    transforms: tuple[str, str]
 
 
 Scheme: TypeAlias = (

@@ -1,7 +1,7 @@
 """Kernels of 3x3 convolutions by transformed tiles (codegen/winograd.py).
 
-They serve where 2.25 times fewer products are worth the transforms: with many channels
-and filters, whole registers of them.
+They serve where 1.3 to 3 times fewer products are worth the transforms: with many
+channels and filters, whole registers of them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from staticgrad.compiler.codegen import processor
+from staticgrad.compiler.codegen.winograd import PADDING, both, grid, planes
+from staticgrad.compiler.codegen.winograd_matrices import TRANSFORMS
 from staticgrad.compiler.convolving import Making
 from staticgrad.compiler.kernels import (
     Kernel,
@@ -19,32 +21,32 @@ from staticgrad.compiler.kernels import (
     Tiles,
 )
 from staticgrad.compiler.schemes import (
+    Slide,
     Winograd,
     WinogradKernels,
     WinogradWeights,
 )
 
-MADE = 2  # rows and columns of a tile of the result
-PADDING = 16  # elements behind each plane of transformed kernels and tiles
 LARGE_BYTES = 1 << 20  # of transformed kernels, which then come from far
-TILES = 64  # transformed at a time
+PLANES = 1024  # elements of transformed tiles at a time, for each channel
 TILES_OF_LITTLE, LITTLE = 16, 1024  # channels times filters: the areas stay near
 TILES_OF_MUCH = 32  # so that the areas do not drive out what comes from far
 TILES_PER_SLOT = 256  # of a chunk that transforms sums of its own
 
 
-def winograd(m: Making) -> list[Kernel]:
+def winograd(m: Making, transforms: tuple[str, str]) -> list[Kernel]:
     """Packed kernels, those transformed, then rows of tiles of the result."""
-    scheme = _scheme(m)
+    scheme = _scheme(m, transforms)
     made, summed = scheme.filters, scheme.channels
     lanes = scheme.lanes * scheme.vectors
     size = (1, made // lanes, summed, 3, 3, lanes)
     packed = m.new_buffer("temporary", size, m.dtype)
-    elements = 16 * (made * summed + PADDING)
+    number = planes(both(scheme))
+    elements = number * (made * summed + PADDING)
     transformed = m.new_buffer("temporary", (elements,), m.dtype)
     back = m.part == "input"
-    row = MADE * scheme.counts[1] * made
-    down, across = (count // MADE for count in scheme.counts)
+    down, across = grid(scheme)
+    row = scheme.counts[0] // down * scheme.counts[1] * made
     operands = (
         m.operand(m.node.inputs[0]),
         Operand(transformed, "read", m.dtype),
@@ -58,7 +60,7 @@ def winograd(m: Making) -> list[Kernel]:
         m.shape.flops_per_image // down // 2,
         min(down, -(-scheme.tiles // across)),  # rows that fill the areas
     )
-    areas = (16 * (scheme.tiles * n + PADDING) for n in (summed, made))
+    areas = (number * (scheme.tiles * n + PADDING) for n in (summed, made))
     scratch = tuple(Scratch(m.dtype, area) for area in areas)
     return [
         *m.packing(packed, (made, summed, lanes), back),
@@ -67,7 +69,7 @@ def winograd(m: Making) -> list[Kernel]:
     ]
 
 
-def _scheme(m: Making) -> Winograd:
+def _scheme(m: Making, transforms: tuple[str, str]) -> Winograd:
     """The result; or the gradient of the image, where all is exchanged."""
     slides = (m.shape.rows, m.shape.columns)
     size, counts, low = (
@@ -78,9 +80,10 @@ def _scheme(m: Making) -> Winograd:
     made, summed = m.shape.filters, m.shape.channels
     if m.part == "input":
         made, summed, size, counts = summed, made, counts, size
-        low = (2 - low[0], 2 - low[1])
-    tiles = TILES_OF_LITTLE if made * summed <= LITTLE else TILES
-    if 16 * made * summed * m.dtype.itemsize > LARGE_BYTES:
+        low = (_margin(slides[0]), _margin(slides[1]))
+    number = planes((TRANSFORMS[transforms[0]], TRANSFORMS[transforms[1]]))
+    tiles = TILES_OF_LITTLE if made * summed <= LITTLE else _tiles(number)
+    if number * made * summed * m.dtype.itemsize > LARGE_BYTES:
         tiles = TILES_OF_MUCH
     lanes = processor.vector_bytes() * 8 // m.bits
     return Winograd(
@@ -95,7 +98,20 @@ def _scheme(m: Making) -> Winograd:
         tiles=tiles,
         step=_step(),
         vectors=_vectors(made, lanes),
+        transforms=transforms,
     )
+
+
+def _margin(slide: Slide) -> int:
+    """Before the windows that the first tile of an image's gradient reads."""
+    if slide.stride == 1:
+        return 2 - slide.low
+    return (slide.low + 1) % 2 - slide.low // 2
+
+
+def _tiles(number: int) -> int:
+    """Tiles of so many planes that are transformed at a time: whole steps."""
+    return PLANES // number // 8 * 8
 
 
 def _step() -> int:
@@ -114,10 +130,10 @@ def _transform(
     lanes = scheme.lanes * scheme.vectors
     blocks, per_block = scheme.filters // lanes, 9 * scheme.channels * lanes
     own = scheme.channels * lanes
-    elements = 16 * (scheme.channels * scheme.filters + PADDING)
+    elements = planes(both(scheme)) * (scheme.channels * scheme.filters + PADDING)
     transform = WinogradKernels(
         m.bits, scheme.lanes, blocks, scheme.channels, scheme.vectors,
-        m.part == "input",
+        scheme.transforms,
     )  # fmt: skip
     reaches = (
         Reach(per_block, 0, per_block - 1),
@@ -130,13 +146,16 @@ def _transform(
     return m.kernel(blocks, operands, Tiles(transform, reaches), 16 * per_block)
 
 
-def winograd_weights(m: Making) -> list[Kernel]:
+def winograd_weights(m: Making, transforms: tuple[str, str]) -> list[Kernel]:
     """Rows of tiles with sums for each chunk, or blocks of many filters."""
     shape = m.shape
     lanes = processor.vector_bytes() * 8 // m.bits
     vectors = _vectors(shape.filters, lanes)
     image, given = m.images()
-    by_filters = shape.channels * shape.filters * 16 * 4 > LARGE_BYTES
+    number = planes((TRANSFORMS[transforms[0]], TRANSFORMS[transforms[1]]))
+    tiles = _tiles(number)
+    own_bytes = number * shape.channels * shape.filters * m.dtype.itemsize
+    by_filters = own_bytes > LARGE_BYTES
     scheme = WinogradWeights(
         bits=m.bits,
         lanes=lanes,
@@ -147,16 +166,17 @@ def winograd_weights(m: Making) -> list[Kernel]:
         filters=shape.filters,
         image=image,
         given=given,
-        tiles=TILES,
+        tiles=tiles,
         step=_step(),
         vectors=vectors,
         by_filters=by_filters,
+        transforms=transforms,
     )
     elements = 9 * shape.channels * shape.filters
     inputs = tuple(map(m.operand, m.node.inputs))
     widths = (shape.channels, shape.filters)
-    areas = [16 * (TILES * n + PADDING) for n in widths]
-    areas.append(16 * (shape.channels * shape.filters + PADDING))
+    areas = [number * (tiles * n + PADDING) for n in widths]
+    areas.append(number * (shape.channels * shape.filters + PADDING))
     scratch = tuple(Scratch(m.dtype, area) for area in areas)
     flops = shape.flops_per_image // 2
     reads = (m.span(0), m.span(1))
@@ -176,12 +196,12 @@ def winograd_weights(m: Making) -> list[Kernel]:
         return [replace(kernel, scratch=scratch)]
     slots = m.slots_of(m.node)
     own = Operand(slots, "write", m.dtype, per_chunk=True, slot=elements)
-    down = shape.rows.count // 2
+    down, across = grid(scheme)
     kernel = m.kernel(
         shape.batch * down,
         (*inputs, own),
         Tiles(scheme, (*reads, Reach(0, 0, elements - 1))),
         flops // down,
-        -(-TILES_PER_SLOT // (shape.columns.count // 2)),
+        -(-TILES_PER_SLOT // across),
     )
     return [replace(kernel, scratch=scratch), m.finish(slots, elements)]

@@ -1,6 +1,7 @@
 """Kernels made of tiles: what they meet, how far they reach, what they compute."""
 
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import staticgrad as sg
 from staticgrad.compiler.codegen.conv_rows import runs
 from staticgrad.compiler.codegen.conv_weights import spans
 from staticgrad.compiler.codegen.tiles import SCHEMES
+from staticgrad.compiler.codegen.winograd_matrices import TRANSFORMS
 from staticgrad.compiler.kernels import LoopKernel, Number, Tiles
 from staticgrad.compiler.passes.channels_last import channels_last
 from staticgrad.compiler.schemes import (
@@ -206,27 +208,59 @@ def test_the_scheme_follows_from_the_sizes():
     assert {k.__name__ for k in odd} == {"Rows", "Weights"}
 
 
+TRANSFORMED = [
+    # image, stride, padding
+    ((12, 10), 1, 0),
+    ((12, 10), 1, 1),
+    ((12, 10), 1, ((2, 2), (1, 1))),
+    ((12, 10), 1, ((0, 2), (2, 0))),
+    ((10, 13), 1, 1),
+    ((8, 16), 1, 1),
+    ((24, 22), 2, 1),
+    ((24, 22), 2, ((0, 1), (0, 1))),
+    ((24, 22), 2, ((2, 0), (2, 1))),
+    ((24, 23), (2, 1), 1),
+    ((12, 24), (1, 2), ((1, 1), (0, 1))),
+]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("padding", [0, 1, ((2, 2), (1, 1)), ((0, 2), (2, 0))])
-def test_transformed_tiles_are_as_accurate_as_sums(padding, dtype):
-    x, w = numbers(3, 32, 12, 10, dtype=dtype), numbers(64, 32, 3, 3, dtype=dtype)
-    leaves = [sg.input("x", ("n", 32, 12, 10), dtype), sg.input("w", w.shape, dtype)]
-    y = sg.nn.conv2d(*leaves, padding=padding)
+@pytest.mark.parametrize(("size", "stride", "padding"), TRANSFORMED, ids=str)
+def test_transformed_tiles_are_as_accurate_as_sums(size, stride, padding, dtype):
+    x, w = numbers(3, 32, *size, dtype=dtype), numbers(64, 32, 3, 3, dtype=dtype)
+    leaves = [sg.input("x", ("n", 32, *size), dtype), sg.input("w", w.shape, dtype)]
+    y = sg.nn.conv2d(*leaves, stride=stride, padding=padding)
     g = numbers(3, *y.shape[1:], dtype=dtype)
     leaves.append(sg.input("g", y.shape, dtype))
     outputs = [y, *sg.grad(y, leaves[:2], leaves[2])]
     f = sg.compile(outputs, inputs=leaves)
     exact = [a.astype(np.float64) for a in (x, w, g)]
     wide = [sg.input(f"w{k}", a.shape, "float64") for k, a in enumerate(exact)]
-    y = sg.nn.conv2d(*wide[:2], padding=padding)
+    y = sg.nn.conv2d(*wide[:2], stride=stride, padding=padding)
     both = [y, *sg.grad(y, wide[:2], wide[2])]
     wanted = sg.compile(both, inputs=wide, target="reference")(*exact)
     for got, want in zip(f(x, w, g), wanted, strict=True):
         assert got.dtype == dtype
         error = np.abs(got - want).max() / np.abs(want).max()
         assert error <= (2e-6 if dtype == "float32" else 4e-15)
-    assert Winograd in kinds(f)
+    assert kinds(f).count(Winograd) == 2
     assert WinogradWeights in kinds(f)
+
+
+def test_matrices_are_those_of_a_window_that_slides():
+    # y = made (kernels w * image x)
+    steps = {"two": 1, "four": 1, "apart": 2}
+    for name, stride in steps.items():
+        t = TRANSFORMS[name]
+        image, kernels, made = (
+            reduce(lambda before, m: np.asarray(m) @ before, factors, np.eye(count))
+            for factors, count in (
+                (t.image, t.read), (t.kernels, 3), (t.made, t.products),
+            )
+        )  # fmt: skip
+        x, w = numbers(t.read, dtype="float64"), numbers(3, dtype="float64")
+        want = [x[p * stride :][:3] @ w for p in range(t.count)]
+        np.testing.assert_allclose(made @ (kernels @ w * (image @ x)), want, 1e-12)
 
 
 def test_a_nan_stays_within_its_tiles():
@@ -249,6 +283,7 @@ def test_a_nan_stays_within_its_tiles():
     [
         ((3, 30, 30), (8, 3, 5, 5), {}),
         ((32, 32, 32), (32, 32, 3, 3), {"padding": 1}),
+        ((32, 24, 22), (32, 32, 3, 3), {"padding": 1, "stride": 2}),
         ((64, 16, 16), (64, 1, 3, 3), {"padding": 1, "groups": 64}),
         ((128, 10, 10), (128, 128, 1, 1), {}),
     ],
@@ -271,9 +306,10 @@ def test_any_number_of_threads_gives_the_same_bits(image, kernels, attrs):
 
 
 def _made(image, kernels, attrs):
-    padding = attrs.get("padding", 0)
+    padding, stride = attrs.get("padding", 0), attrs.get("stride", 1)
     return [
-        n + 2 * padding - k + 1 for n, k in zip(image[1:], kernels[2:], strict=True)
+        (n + 2 * padding - k) // stride + 1
+        for n, k in zip(image[1:], kernels[2:], strict=True)
     ]
 
 

@@ -1,22 +1,22 @@
-"""3x3 convolutions by tiles: 16 products instead of 36 for 2x2 elements of the result.
+"""3x3 convolutions by tiles: fewer products, such as 24 for 2x4 elements, not 72.
 
-    y = A^T [ (G w G^T) * (B^T x B) ] A
+    y = A^T [ (G w H^T) * (B^T x C) ] D
 
-for a tile x of 4x4 elements of the image. The sums over channels are 16 matrix
-products, one for each element of a transformed tile. With tiles of 2x2 the matrices
-hold 0, 1 and 1/2 only, and the error is that of the direct sum.
+for a tile x of the image; winograd_matrices.py has the matrices: A, G, B of rows and D,
+H, C of columns. The sums over channels are matrix products, one for each element of a
+transformed tile.
 
-Planes of the 16 products lie one cache line further apart than they are large: at a
+Planes of the products lie one cache line further apart than they are large: at a
 distance of a power of two they would fall on one place of the cache.
 
 Source: Lavin and Gray, Fast algorithms for convolutional neural networks (2016),
-arXiv:1509.09308. Weakness: a NaN or an infinity reaches all four elements of the tiles
-that it is in, not only those whose windows have it.
+arXiv:1509.09308. Weakness: a NaN or an infinity reaches all elements of the tiles that
+it is in, not only those whose windows have it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -24,34 +24,42 @@ from llvmlite import ir
 
 from staticgrad.compiler.codegen.code import At, Code
 from staticgrad.compiler.codegen.emitter import Value
+from staticgrad.compiler.codegen.winograd_matrices import (
+    TRANSFORMS,
+    Factors,
+    Matrix,
+    Transform,
+)
 from staticgrad.compiler.schemes import Winograd, WinogradKernels, WinogradWeights
 
-Matrix: TypeAlias = Sequence[Sequence[float]]
 Square: TypeAlias = list[list[Value]]
+Both: TypeAlias = "tuple[Transform, Transform]"
 
-B_T: Matrix = ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1))
-G: Matrix = ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1))
-A_T: Matrix = ((1, 1, 1, 0), (0, 1, -1, -1))
-
-EDGE = 4  # of a transformed tile
-MADE = 2  # of a tile of the result
-PLANES = EDGE * EDGE
 PADDING = 16  # elements behind each plane: a cache line of float32
 UNROLLED = 4  # terms per turn of a product's loop
 
 
-def transposed_matrix(matrix: Matrix) -> Matrix:
-    """Rows for columns."""
-    return tuple(zip(*matrix, strict=True))
+def both(s: Winograd | WinogradKernels | WinogradWeights) -> Both:
+    """The transforms of rows and columns."""
+    rows, columns = s.transforms
+    return TRANSFORMS[rows], TRANSFORMS[columns]
 
 
-def applied(c: Code, matrix: Matrix, square: Square) -> Square:
-    """``matrix @ square @ matrix^T``."""
-    columns = [
-        _combined(c, matrix, list(column)) for column in zip(*square, strict=True)
-    ]
-    rows = zip(*columns, strict=True)
-    return [_combined(c, matrix, list(row)) for row in rows]
+def planes(transforms: Both) -> int:
+    """Elements of a transformed tile."""
+    return transforms[0].products * transforms[1].products
+
+
+def applied(c: Code, rows: Factors, columns: Factors, square: Square) -> Square:
+    """``rows @ square @ columns^T``."""
+    found = [_chained(c, rows, list(column)) for column in zip(*square, strict=True)]
+    return [_chained(c, columns, list(row)) for row in zip(*found, strict=True)]
+
+
+def _chained(c: Code, factors: Factors, values: list[Value]) -> list[Value]:
+    for matrix in factors:
+        values = _combined(c, matrix, values)
+    return values
 
 
 def _combined(c: Code, matrix: Matrix, values: list[Value]) -> list[Value]:
@@ -87,20 +95,34 @@ def _times(c: Code, value: Value, factor: float) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Image, and row and column of a tile among the image's tiles."""
+    """Image, row of tiles, and first column of the result.
+
+    The last tile of a row ends where the row ends; what it has in common with the one
+    before it is written twice.
+    """
 
     image: At
     row: At
     column: At
 
 
-def tile_of(c: Code, number: At, counts: tuple[int, int]) -> Tile:
+def grid(s: Winograd | WinogradWeights) -> tuple[int, int]:
+    """Tiles of an image: down, across."""
+    rows, columns = both(s)
+    return s.counts[0] // rows.count, -(-s.counts[1] // columns.count)
+
+
+def tile_of(c: Code, s: Winograd | WinogradWeights, number: At) -> Tile:
     """The tile with a number, counted over all images."""
-    down, across = (count // MADE for count in counts)
+    down, across = grid(s)
     line = c.over(number, across)
     column = c.minus(number, c.times(line, across))
     image = c.over(line, down)
-    return Tile(image, c.minus(line, c.times(image, down)), column)
+    count = both(s)[1].count
+    start = c.times(column, count)
+    if s.counts[1] % count:
+        start = c.smaller(start, s.counts[1] - count)
+    return Tile(image, c.minus(line, c.times(image, down)), start)
 
 
 def transform_tile(
@@ -110,9 +132,10 @@ def transform_tile(
     """A tile of the image, into its place among those transformed."""
     image, tiles = memory
     number, tile = numbered
+    rows, columns = both(s)
 
     def put(square: Square, channel: At) -> None:
-        found = applied(c, B_T, square)
+        found = applied(c, rows.image, columns.image, square)
         scatter(c, tiles, s.tiles, s.channels, number, found, channel)
 
     _read_tile(c, s, image, tile, put)
@@ -122,25 +145,35 @@ def _read_tile(
     c: Code, s: Winograd | WinogradWeights, memory: Value, tile: Tile,
     put: Callable[[Square, At], None],
 ) -> None:  # fmt: skip
-    """``put(4x4 registers, channel)`` for each block of channels; zeros outside."""
-    top = c.minus(c.times(tile.row, MADE), s.low[0])
-    left = c.minus(c.times(tile.column, MADE), s.low[1])
+    """``put(registers, channel)`` for each block of channels; zeros outside."""
+    rows, columns = both(s)
+    top = c.minus(c.times(tile.row, rows.step), s.low[0])
+    left = c.minus(_moved(c, tile.column, columns), s.low[1])
     start = c.plus(
         c.times(tile.image, s.image.strides[0]),
         c.times(top, s.image.strides[1]),
         c.times(left, s.image.strides[2]),
         s.image.start,
     )
-    inside = _inside(c, top, s.size[0] - EDGE + 1)
-    inside = c.b.and_(inside, _inside(c, left, s.size[1] - EDGE + 1))
+    inside = _inside(c, top, s.size[0] - rows.read + 1)
+    inside = c.b.and_(inside, _inside(c, left, s.size[1] - columns.read + 1))
     with c.b.if_else(inside) as (whole, partial):
         with whole, c.loop(s.channels, s.lanes) as channel:
             put(_square(c, s, memory, c.plus(start, channel)), channel)
         with partial, c.loop(s.channels, s.lanes) as channel:
-            rows = [_inside(c, c.plus(top, r), s.size[0]) for r in range(EDGE)]
-            columns = [_inside(c, c.plus(left, k), s.size[1]) for k in range(EDGE)]
-            there = [[c.b.and_(row, column) for column in columns] for row in rows]
+            down = [_inside(c, c.plus(top, r), s.size[0]) for r in range(rows.read)]
+            across = [
+                _inside(c, c.plus(left, k), s.size[1]) for k in range(columns.read)
+            ]
+            there = [[c.b.and_(row, column) for column in across] for row in down]
             put(_square(c, s, memory, c.plus(start, channel), there), channel)
+
+
+def _moved(c: Code, column: At, columns: Transform) -> At:
+    """How far the element that a tile reads first is from that of the first tile."""
+    if columns.step >= columns.count:
+        return c.times(column, columns.step // columns.count)
+    return c.over(column, columns.count // columns.step)
 
 
 def _inside(c: Code, index: At, size: int) -> Value:
@@ -153,9 +186,10 @@ def _square(
 ) -> Square:  # fmt: skip
     """The registers of a tile; what is not there is loaded elsewhere and zeroed."""
     found = []
-    for r in range(EDGE):
+    rows, columns = both(s)
+    for r in range(rows.read):
         row = []
-        for k in range(EDGE):
+        for k in range(columns.read):
             step = r * s.image.strides[1] + k * s.image.strides[2]
             if there is None:
                 row.append(c.vector(memory, c.plus(start, step)))
@@ -181,10 +215,23 @@ def scatter(
 ) -> None:
     """The elements of a transformed tile into their planes."""
     start = c.plus(c.times(tile, width), channel)
-    for r in range(EDGE):
-        for k in range(EDGE):
-            number = (r * EDGE + k) * plane(tiles, width)
-            c.put(square[r][k], area, c.plus(start, number))
+    values = [value for row in square for value in row]
+    for number, value in enumerate(values):
+        c.put(value, area, c.plus(start, number * plane(tiles, width)))
+
+
+def gathered(
+    c: Code, area: Value, start: At, distance: int, transforms: Both
+) -> Square:
+    """The elements of a transformed tile, from planes at a distance."""
+    rows, columns = transforms
+    return [
+        [
+            c.vector(area, c.plus(start, (r * columns.products + k) * distance))
+            for k in range(columns.products)
+        ]
+        for r in range(rows.products)
+    ]
 
 
 # ---- results -------------------------------------------------------------------------
@@ -194,25 +241,25 @@ def winograd(c: Code, s: Winograd, memory: list[Value], numbers: list[Value]) ->
     """Emit a Winograd scheme: (image, kernels, result, tiles, products)."""
     begin, end = numbers
     image, kernels, result, tiles, products = memory
-    across = s.counts[1] // MADE
+    across = grid(s)[1]
     last = c.times(end, across)
     with c.loop(last, s.tiles, start=c.times(begin, across)) as first:
         count = c.smaller(s.tiles, c.minus(last, first))
         with c.loop(count) as number:
-            tile = tile_of(c, c.plus(first, number), s.counts)
+            tile = tile_of(c, s, c.plus(first, number))
             transform_tile(c, s, (image, tiles), (number, tile))
         _products(c, s, tiles, kernels, products, count)
         with c.loop(count) as number:
-            tile = tile_of(c, c.plus(first, number), s.counts)
+            tile = tile_of(c, s, c.plus(first, number))
             _write(c, s, products, result, number, tile)
 
 
 def _products(
     c: Code, s: Winograd, tiles: Value, kernels: Value, products: Value, count: At
 ) -> None:
-    """16 products of (tiles, channels) and (channels, filters)."""
+    """For each plane the product of (tiles, channels) and (channels, filters)."""
     lanes = s.vectors * s.lanes
-    with c.loop(PLANES) as number:
+    with c.loop(planes(both(s))) as number:
         left = c.times(number, plane(s.tiles, s.channels))
         right = c.times(number, s.channels * s.filters + PADDING)
         made = c.times(number, plane(s.tiles, s.filters))
@@ -264,27 +311,19 @@ def _product(
 def _write(
     c: Code, s: Winograd, products: Value, result: Value, number: At, tile: Tile
 ) -> None:
-    """A tile of 2x2 elements of the result."""
+    """A tile of the result."""
     height, width = s.counts
-    line = c.plus(c.times(tile.image, height), c.times(tile.row, MADE))
-    pixel = c.plus(c.times(line, width), c.times(tile.column, MADE))
+    rows, columns = both(s)
+    line = c.plus(c.times(tile.image, height), c.times(tile.row, rows.count))
+    pixel = c.plus(c.times(line, width), tile.column)
     with c.loop(s.filters, s.lanes) as lane:
         start = c.plus(c.times(number, s.filters), lane)
-        square = [
-            [
-                c.vector(
-                    products,
-                    c.plus(start, (r * EDGE + k) * plane(s.tiles, s.filters)),
-                )
-                for k in range(EDGE)
-            ]
-            for r in range(EDGE)
-        ]
-        made = applied(c, A_T, square)
+        square = gathered(c, products, start, plane(s.tiles, s.filters), both(s))
+        made = applied(c, rows.made, columns.made, square)
         place = c.plus(c.times(pixel, s.filters), lane)
-        for r in range(MADE):
-            for k in range(MADE):
-                c.put(made[r][k], result, c.plus(place, (r * width + k) * s.filters))
+        for r, row in enumerate(made):
+            for k, value in enumerate(row):
+                c.put(value, result, c.plus(place, (r * width + k) * s.filters))
 
 
 def winograd_kernels(
@@ -293,21 +332,23 @@ def winograd_kernels(
     """Emit a WinogradKernels scheme: (packed kernels, transformed ones)."""
     begin, end = numbers
     packed, made = memory
+    rows, columns = both(s)
     lanes = s.vectors * s.lanes
-    edge = len(G[0])
+    edge = len(rows.kernels[0][0])
     size = s.blocks * s.channels * lanes + PADDING
     with c.loop(end, start=begin) as block, c.loop(s.channels) as channel:
         row = c.plus(c.times(block, s.channels), channel)
         for v in range(s.vectors):
             start = c.plus(c.times(row, edge * edge * lanes), v * s.lanes)
-            order = list(range(edge))
-            taps = order[::-1] if s.flipped else order
             square = [
-                [c.vector(packed, c.plus(start, (r * edge + k) * lanes)) for k in taps]
-                for r in taps
+                [
+                    c.vector(packed, c.plus(start, (r * edge + k) * lanes))
+                    for k in range(edge)
+                ]
+                for r in range(edge)
             ]
-            found = applied(c, G, square)
+            found = applied(c, rows.kernels, columns.kernels, square)
             place = c.plus(c.times(row, lanes), v * s.lanes)
-            for r in range(EDGE):
-                for k in range(EDGE):
-                    c.put(found[r][k], made, c.plus(place, (r * EDGE + k) * size))
+            values = [value for line in found for value in line]
+            for number, value in enumerate(values):
+                c.put(value, made, c.plus(place, number * size))

@@ -1,9 +1,9 @@
 """The gradient of 3x3 kernels by tiles: the adjoint of winograd.py.
 
-    w' = G^T [ sum over tiles of (B^T x B) * (A g A^T) ] G
+    w' = G^T [ sum over tiles of (B^T x C) * (A g D^T) ] H
 
-for tiles g of 2x2 elements of the result's gradient. The sum over tiles is 16 matrix
-products; their results are kept until all tiles of a chunk have passed.
+for tiles g of the result's gradient. The sums over tiles are matrix products; their
+results are kept until all tiles of a chunk have passed.
 """
 
 from __future__ import annotations
@@ -11,20 +11,19 @@ from __future__ import annotations
 from staticgrad.compiler.codegen.code import At, Code
 from staticgrad.compiler.codegen.emitter import Value
 from staticgrad.compiler.codegen.winograd import (
-    A_T,
-    EDGE,
-    MADE,
     PADDING,
-    PLANES,
-    G,
     Tile,
     applied,
+    both,
+    gathered,
+    grid,
     plane,
+    planes,
     scatter,
     tile_of,
     transform_tile,
-    transposed_matrix,
 )
+from staticgrad.compiler.codegen.winograd_matrices import transposed
 from staticgrad.compiler.schemes import WinogradWeights
 
 
@@ -34,15 +33,15 @@ def winograd_weights(
     """Emit a WinogradWeights scheme: (image, gradient, result, three areas)."""
     begin, end, *sizes = numbers
     image, given, result, tiles, others, sums = memory
-    across, block = s.counts[1] // MADE, s.vectors * s.lanes
+    (down, across), block = grid(s), s.vectors * s.lanes
     rows: tuple[At, At] = (begin, end)
     filters: tuple[At, At] = (0, s.filters)
     if s.by_filters:
-        rows = (0, c.times(sizes[0], s.counts[0] // MADE))
+        rows = (0, c.times(sizes[0], down))
         filters = (c.times(begin, block), c.times(end, block))
     size = s.channels * s.filters + PADDING
     with (
-        c.loop(PLANES) as number,
+        c.loop(planes(both(s))) as number,
         c.loop(s.channels) as channel,
         c.loop(filters[1], s.lanes, start=filters[0]) as lane,
     ):
@@ -52,7 +51,7 @@ def winograd_weights(
     with c.loop(last, s.tiles, start=c.times(rows[0], across)) as first:
         count = c.smaller(s.tiles, c.minus(last, first))
         with c.loop(count) as number:
-            tile = tile_of(c, c.plus(first, number), s.counts)
+            tile = tile_of(c, s, c.plus(first, number))
             transform_tile(c, s, (image, tiles), (number, tile))
             _transform_given(c, s, given, others, (number, tile), filters)
         _products(c, s, (tiles, others, sums), count, filters)
@@ -61,11 +60,9 @@ def winograd_weights(
         c.loop(filters[1], s.lanes, start=filters[0]) as lane,
     ):
         place = c.plus(c.times(channel, s.filters), lane)
-        square = [
-            [c.vector(sums, c.plus(place, (r * EDGE + k) * size)) for k in range(EDGE)]
-            for r in range(EDGE)
-        ]
-        found = applied(c, transposed_matrix(G), square)
+        square = gathered(c, sums, place, size, both(s))
+        kernels = [transposed(transform.kernels) for transform in both(s)]
+        found = applied(c, kernels[0], kernels[1], square)
         for r, row in enumerate(found):
             for k, value in enumerate(row):
                 tap = (r * len(row) + k) * s.channels * s.filters
@@ -78,39 +75,51 @@ def _transform_given(
 ) -> None:  # fmt: skip
     """A tile of the gradient, of some filters."""
     number, tile = numbered
+    rows, columns = both(s)
+    _, down, right, _ = s.given.strides
     start = c.plus(
         c.times(tile.image, s.given.strides[0]),
-        c.times(c.times(tile.row, MADE), s.given.strides[1]),
-        c.times(c.times(tile.column, MADE), s.given.strides[2]),
+        c.times(c.times(tile.row, rows.count), down),
+        c.times(tile.column, right),
         s.given.start,
     )
+    new = _new(c, s, tile.column, columns.count)
     with c.loop(filters[1], s.lanes, start=filters[0]) as lane:
-        square = [
-            [
-                c.vector(
-                    given,
-                    c.plus(
-                        start,
-                        lane,
-                        r * s.given.strides[1] + k * s.given.strides[2],
-                    ),
-                )
-                for k in range(MADE)
+        square = []
+        for r in range(rows.count):
+            place = c.plus(start, lane, r * down)
+            row = [
+                c.vector(given, c.plus(place, k * right)) for k in range(columns.count)
             ]
-            for r in range(MADE)
-        ]
-        found = applied(c, transposed_matrix(A_T), square)
+            square.append([_where(c, n, v) for n, v in zip(new, row, strict=True)])
+        made = transposed(rows.made), transposed(columns.made)
+        found = applied(c, *made, square)
         scatter(c, others, s.tiles, s.filters, number, found, lane)
+
+
+def _new(c: Code, s: WinogradWeights, column: At, count: int) -> list[Value | None]:
+    """Which columns of a tile were not in the one before it; None: never are."""
+    rest = s.counts[1] % count
+    common = count - rest if rest else 0
+    if not common:
+        return [None] * count
+    last = c.number_of(s.counts[1] - count)
+    inner = c.b.icmp_signed("<", c.number_of(column), last)
+    return [inner if k < common else None for k in range(count)]
+
+
+def _where(c: Code, condition: Value | None, value: Value) -> Value:
+    return value if condition is None else c.b.select(condition, value, c.zeros())
 
 
 def _products(
     c: Code, s: WinogradWeights, memory: tuple[Value, Value, Value], count: At,
     filters: tuple[At, At],
 ) -> None:  # fmt: skip
-    """16 products of (channels, tiles) and (tiles, filters), added to the sums."""
+    """For each plane (channels, tiles) times (tiles, filters), added to the sums."""
     lanes = s.vectors * s.lanes
     with (
-        c.loop(PLANES) as number,
+        c.loop(planes(both(s))) as number,
         c.loop(filters[1], lanes, start=filters[0]) as lane,
     ):
         left = c.times(number, plane(s.tiles, s.channels))
