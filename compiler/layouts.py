@@ -29,16 +29,18 @@ COPIED = "{0}"  # the template of a copy
 
 AxisMap = tuple[int | None, ...]
 
+_VIEWS = (View, After)  # once: a union would be made anew at each of many thousand tests
+
 
 def is_view(tensor: Tensor) -> bool:
     """True if the tensor is another one, read differently."""
-    return isinstance(tensor.op.code, View | After)
+    return isinstance(tensor.node.op.code, _VIEWS)
 
 
 def base_of(tensor: Tensor) -> Tensor:
     """The first tensor below `tensor` that is not a view."""
-    while is_view(tensor):
-        tensor = tensor.inputs[0]
+    while isinstance(tensor.node.op.code, _VIEWS):
+        tensor = tensor.node.inputs[0]
     return tensor
 
 

@@ -108,7 +108,13 @@ AnyStep = TypeVar("AnyStep", bound=Step)
 
 def with_buffers(kernel: AnyStep, number: Callable[[int], int]) -> AnyStep:
     """`kernel` on other buffers: ``number(b)`` instead of b."""
-    operands = tuple(replace(o, buffer=number(o.buffer)) for o in kernel.operands)
+    numbers = [number(operand.buffer) for operand in kernel.operands]
+    pairs = list(zip(kernel.operands, numbers, strict=True))
+    if all(operand.buffer == new for operand, new in pairs):
+        return kernel
+    operands = tuple(
+        o if o.buffer == new else replace(o, buffer=new) for o, new in pairs
+    )
     # Products and finishes have a fixed number of operands, here as many as before.
     return replace(kernel, operands=operands)  # type: ignore[arg-type]
 

@@ -381,11 +381,14 @@ def rewritten(
     """
     given = replaced or {}
     new: dict[Tensor, Tensor] = dict(given)
+    known = new.keys()
     with deriving() as derive_from:
         for node in nodes:
             if given and all(t in given for t in node.outputs):
                 continue
-            kept = _renewed(node, new, rule if nested else None)
+            kept = node
+            if node.graphs or not known.isdisjoint(node.inputs):
+                kept = _renewed(node, new, rule if nested else None)
             derive_from(kept)
             outputs = rule(kept, kept.inputs)
             if outputs is None:

@@ -66,14 +66,18 @@ class TensorType:
 
 def as_dtype(dtype: npt.DTypeLike) -> DType:
     """`dtype` as a NumPy dtype in native byte order, if staticgrad supports it."""
-    names = ", ".join(sorted(d.name for d in SUPPORTED))
     try:
         found = np.dtype(dtype).newbyteorder("=")
     except TypeError as error:
-        raise DTypeError(f"dtype requires one of {names}, got {dtype!r}") from error
+        raise _unsupported(repr(dtype)) from error
     if found not in SUPPORTED:
-        raise DTypeError(f"dtype requires one of {names}, got {found.name}")
+        raise _unsupported(found.name)
     return found
+
+
+def _unsupported(name: str) -> DTypeError:
+    names = ", ".join(sorted(d.name for d in SUPPORTED))
+    return DTypeError(f"dtype requires one of {names}, got {name}")
 
 
 def require_range(what: str, dtype: DType, value: int | npt.NDArray[Any]) -> None:
