@@ -32,6 +32,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import llvmlite
+import numba
+
 from staticgrad.compiler import numba_internals as internals
 from staticgrad.compiler.numba_internals import ObjectCode
 
@@ -46,7 +49,7 @@ _STALE_SECONDS = 3600.0
 _CHANGED = (AttributeError, KeyError, RuntimeError, TypeError, ValueError)
 """What another Numba than the tested ones may raise where its insides are used."""
 _LOST = "and cannot be kept on disk"
-_PACKAGES = ("staticgrad", "numba", "llvmlite")
+_LIBRARIES = (numba, llvmlite)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +231,9 @@ def kernel_key(text: str) -> str:
 def environment() -> tuple[str, ...]:
     """What machine code depends on besides its source."""
     processor = asdict(internals.target()).values()
-    versions = (f"{name}={_version(name)}" for name in _PACKAGES)
-    return (*processor, *internals.options(), *versions, generator_hash())
+    versions = (f"{library.__name__}={library.__version__}" for library in _LIBRARIES)
+    own = f"staticgrad={_version()}"
+    return (*processor, *internals.options(), own, *versions, generator_hash())
 
 
 @cache
@@ -243,9 +247,9 @@ def generator_hash() -> str:
     return total.hexdigest()
 
 
-def _version(package: str) -> str:
+def _version() -> str:
     try:
-        return version(package)
+        return version("staticgrad")
     except PackageNotFoundError:
         return "checkout"
 

@@ -29,7 +29,10 @@ COPIED = "{0}"  # the template of a copy
 
 AxisMap = tuple[int | None, ...]
 
-_VIEWS = (View, After)  # once: a union would be made anew at each of many thousand tests
+_VIEWS = (
+    View,
+    After,
+)  # once: a union would be made anew at each of many thousand tests
 
 
 def is_view(tensor: Tensor) -> bool:
