@@ -10,6 +10,7 @@ from typing import Literal
 from staticgrad.compiler.passes.cancel_moves import cancel_moves
 from staticgrad.compiler.passes.channels_last import channels_last
 from staticgrad.compiler.passes.cse import merge_common
+from staticgrad.compiler.passes.cut_loops import cut_loops
 from staticgrad.compiler.passes.cut_sums import cut_sums
 from staticgrad.compiler.passes.drop_markers import drop_markers
 from staticgrad.compiler.passes.fold_constants import fold_constants
@@ -55,6 +56,7 @@ PASSES: tuple[tuple[Pass, str], ...] = (
     (widen, "no rule sees its casts; merged ones would live from forward to backward"),
     (scatter_into, "a late one: it counts who needs a gradient"),
     (fold_updates, "last: it counts who needs a gradient"),
+    (cut_loops, "no rule has to see through the loops that it makes"),
 )
 
 

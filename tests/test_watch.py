@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
+from staticgrad.compiler.passes import cut_loops
+from staticgrad.compiler.schedule import ControlKernel
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="os.kill sends no SIGINT")
 
@@ -67,3 +69,34 @@ def test_other_threads_call_too():
     thread.start()
     thread.join()
     assert found == [100.0]
+
+
+def test_ctrl_c_ends_a_long_loop_inside_of_a_kernel():
+    x, y = sg.input("x", (), "float64"), sg.input("y", (), "float64")
+
+    def step(i, c):
+        return 3.9 * c * (1 - c) + 1e-12 * x
+
+    f = sg.compile(sg.fori_loop(0, 10**12, step, y), inputs=[x, y])
+    interrupted(lambda: f(0.0, 0.4))
+    w = sg.parameter(np.float64(0.4), name="w")
+    later = sg.fori_loop(0, 10**12, step, w)
+    g = sg.compile(w * x, inputs=[x], updates=[(w, later)])
+    interrupted(lambda: g(0.0))
+    assert w.value == 0.4  # the step was not done
+
+
+def test_blocks_of_a_long_loop_are_its_steps(monkeypatch):
+    x = sg.input("x", (), "float64")
+    last = sg.fori_loop(3, 3 + 23_000, lambda i, c: c * 0.9 + sg.sin(c + i) * x, x)
+    wanted = sg.compile(last)(0.7)
+    monkeypatch.setattr(cut_loops, "BLOCK", 5_000)
+    f = sg.compile(last)
+    assert f(0.7) == wanted
+    kernels = f.target.code.root.kernels
+    (blocks,) = (k for k in kernels if isinstance(k, ControlKernel))
+    assert (blocks.form, blocks.length) == ("loop", 4)
+    # the steps of a block are one kernel, and so is the rest
+    inside = (*blocks.bodies[0].kernels, *(k for k in kernels if k is not blocks))
+    assert not any(isinstance(k, ControlKernel) for k in inside)
+    assert sg.compile(last, target="reference")(0.7) == pytest.approx(wanted)
