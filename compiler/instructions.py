@@ -49,17 +49,17 @@ class Sized:
     """Code for given sizes.
 
     `rows` are the instructions, with 0 where the address of a frame belongs. Kernel k
-    of those that run has row ``kernel_rows[k]`` and its operands from
-    ``operand_first[k]`` on in the pointer table, whose entry i is the address of buffer
-    ``pointers[i]``. `references` are (row, word, buffer) of further words that hold an
-    address. `jumps` are (row, word, row) of words that hold the address of a row,
-    `statuses` (row, word) of those with the address of the status, `loops` (row, word,
-    move) of those with the address of the first of a loop's `moves`; a move is a word,
-    counted from the first of the rows and on through the pointers, and the bytes by
-    which a step moves the address in it. `offsets` are those of all buffers, nested
-    ones too. Output p is written at the address of buffer ``output_buffers[p]``;
-    numbers past the schedule's buffers are outputs without a buffer of their own.
-    `finite` are (buffer, dtype code) of what COMMIT checks.
+    of those that run is ``running[k]`` of the code; it has row ``kernel_rows[k]``, and
+    its operands stand in the pointer table where the code says, whose entry i is the
+    address of buffer ``pointers[i]``. `references` are (row, word, buffer) of further
+    words that hold an address. `jumps` are (row, word, row) of words that hold the
+    address of a row, `statuses` (row, word) of those with the address of the status,
+    `loops` (row, word, move) of those with the address of the first of a loop's
+    `moves`; a move is a word, counted from the first of the rows and on through the
+    pointers, and the bytes by which a step moves the address in it. `offsets` are those
+    of all buffers, nested ones too. Output p is written at the address of buffer
+    ``output_buffers[p]``; numbers past the schedule's buffers are outputs without a
+    buffer of their own. `finite` are (buffer, dtype code) of what COMMIT checks.
     """
 
     code: Code
@@ -67,7 +67,7 @@ class Sized:
     offsets: tuple[int, ...]
     rows: Words
     kernel_rows: Words
-    operand_first: Words
+    running: Words
     spread_rows: Words
     pointers: Words
     references: Words
@@ -114,7 +114,7 @@ def size(code: Code, plan: Plan, poison: bool = False) -> Sized:
         offsets=places.offsets,
         rows=table.rows,
         kernel_rows=table.kernel_rows,
-        operand_first=code.first[kept],
+        running=kept,
         spread_rows=table.spread_rows,
         pointers=origin[pointers],
         references=references,

@@ -61,7 +61,7 @@ def plot(history, path):
     figure.savefig(path)
 
 
-def report(trainer, steps, seconds):
+def report(trainer, batch, steps, seconds):
     """Print what was compiled and how fast it ran."""
     memory = trainer.memory
     print(f"kernels           {len(memory.plan.schedule.kernels)}")
@@ -69,6 +69,9 @@ def report(trainer, steps, seconds):
     print(f"lower bound       {memory.lower_bound_bytes:,} bytes")
     print(f"unplanned         {memory.unplanned_bytes:,} bytes")
     print(f"time per step     {seconds / steps * 1e6:.1f} us, validation included")
+    profile = trainer.profile(100, **batch)
+    shares = (f"{name} {s / profile.seconds:.0%}" for name, s in profile.roles.items())
+    print(f"of which          {', '.join(shares)}")
 
 
 def main():
@@ -87,7 +90,8 @@ def main():
     start = time.perf_counter()
     history = trainer.fit(train, epochs=epochs, batch_size=BATCH, validation=held_out)
     seconds = time.perf_counter() - start
-    report(trainer, epochs * -(-len(train["y"]) // BATCH), seconds)
+    batch = {name: array[:BATCH] for name, array in train.items()}
+    report(trainer, batch, epochs * -(-len(train["y"]) // BATCH), seconds)
 
     predict = sg.compile(logits)
     guess = predict(x=held_out["x"]).argmax(axis=1)

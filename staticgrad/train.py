@@ -25,6 +25,7 @@ from staticgrad.commit import CheckFinite, OnNonfinite, rules
 from staticgrad.compiler.assembler import Cell
 from staticgrad.compiler.executable import Executable, Memory
 from staticgrad.compiler.plan import Plan
+from staticgrad.compiler.profile import Profile
 from staticgrad.compiler.taps import Tap
 from staticgrad.compiler.vm import FINISHED, STOPPED
 from staticgrad.data import BatchAxis, Dataset, dataset, whole
@@ -250,6 +251,13 @@ class Trainer:
         if "_score" in self.__dict__:
             found.append(f"evaluation\n{self._score.explain()}")
         return "\n\n".join(found)
+
+    def profile(self, times: int, /, **batch: npt.ArrayLike) -> Profile:
+        """How long each kernel of a training step takes; see `Executable.profile`.
+
+        With several phases it is the first one's. Nothing is trained.
+        """
+        return self._steps[0].profile(times, **batch)
 
     def step(self, /, **batch: npt.ArrayLike) -> dict[str, float]:
         """One step on one batch; loss and metrics as they were before the update.

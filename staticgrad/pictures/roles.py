@@ -7,8 +7,10 @@ that write them. In other schedules, by the module of the node that makes them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from staticgrad.compiler.roles import kernel_roles, written
 from staticgrad.compiler.schedule import Schedule, Step
 
 TRAINING = {"forward": "#60a5fa", "backward": "#fb923c", "update": "#34d399"}
@@ -32,10 +34,8 @@ def buffer_roles(schedule: Schedule) -> Roles:
     for number, kernel in enumerate(schedule.kernels):
         for buffer in written(kernel):
             makers.setdefault(buffer, number)
-    kinds = _kernel_roles(schedule)
-    trains = "backward" in kinds
-    if not trains:
-        kinds = [_module(kernel) for kernel in schedule.kernels]
+    roles = kernel_roles(schedule)
+    kinds: Sequence[str] = roles or [_module(kernel) for kernel in schedule.kernels]
     names = tuple(
         kinds[makers[buffer.number]] if buffer.number in makers else ""
         for buffer in schedule.buffers
@@ -46,30 +46,10 @@ def buffer_roles(schedule: Schedule) -> Roles:
         if buffer.kind in ("temporary", "slots")
     )
     found = list(dict.fromkeys(name for _, name in arena))
-    if trains:
+    if roles:
         return Roles(names, {k: TRAINING[k] for k in TRAINING if k in found})
     colors = (MODULES[position % len(MODULES)] for position in range(len(found)))
     return Roles(names, dict(zip(found, colors, strict=True)))
-
-
-def written(kernel: Step) -> list[int]:
-    """The buffers that a kernel writes."""
-    return [op.buffer for op in kernel.operands if op.mode != "read"]
-
-
-def _kernel_roles(schedule: Schedule) -> list[str]:
-    """Walks back from the last kernel, gathering what outputs need."""
-    stored = {buffer.number for buffer in schedule.buffers if buffer.kind == "stored"}
-    needed = set(schedule.outputs) | set(schedule.finite)
-    roles: list[str] = []
-    for kernel in reversed(schedule.kernels):
-        writes = written(kernel)
-        if needed.intersection(writes):
-            roles.append("forward")
-            needed.update(op.buffer for op in kernel.operands)
-        else:
-            roles.append("update" if stored.intersection(writes) else "backward")
-    return roles[::-1]
 
 
 def _module(kernel: Step) -> str:
