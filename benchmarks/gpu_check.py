@@ -1,9 +1,10 @@
 """Everything about the cuda target that needs a GPU, in one command and six minutes.
 
 ``python benchmarks/gpu_check.py [--out FILE] [--budget SECONDS] [--emulate]`` compiles
-and runs every sample of every op and six training runs, launched and replayed, against
-the reference target; times the goals of the README beside torch where it is installed;
-and writes one JSON after each part. Parts past the budget are left out and say so.
+and runs every sample of every op, six training runs and a graph of each feature,
+launched and replayed, against the reference target; times the goals of the README
+beside torch where it is installed; and writes one JSON after each part. Parts past the
+budget are left out and say so.
 ``--emulate`` runs the checks, not the timings, in the emulator of the tests.
 """
 
@@ -24,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import staticgrad as sg  # noqa: E402
+from benchmarks.gpu_features import GRAPHS, PARTS  # noqa: E402
 from benchmarks.gpu_models import MODELS  # noqa: E402
 from staticgrad import replay  # noqa: E402
 from staticgrad.compiler.cuda.compile import compile_kernel  # noqa: E402
@@ -35,6 +37,7 @@ from staticgrad.ir.op import OPS, Gather, Scatter  # noqa: E402
 from staticgrad.ops.index import checked  # noqa: E402
 
 BUDGET_SECONDS = 330.0
+FEATURE_ERROR = 1e-4  # of float32, relative to the larger of the value and 1
 LEAST_ULP = 16.0  # libdevice's functions are less exact than ours, NumPy's not exact
 PACKAGES = "numpy numba numba-cuda llvmlite nvidia-nvjitlink nvidia-cublas torch"
 
@@ -200,6 +203,30 @@ def ops(report, device, only=None):
     return {"ops": right, "failed": wrong, "left out": len(left)}
 
 
+def features(_, device):
+    """Each feature launched and replayed against the reference, and the other parts."""
+    found, failed = {}, {}
+    for make in GRAPHS:
+        outputs, inputs, arrays = make()
+        with using(device):
+            f = sg.compile(outputs, inputs=inputs, target="cuda")
+        wanted = sg.compile(outputs, inputs=inputs, target="reference")(*arrays)
+        worst = 0.0
+        for _ in range(3):
+            for got, want in zip(f(*arrays), wanted, strict=True):
+                size = np.maximum(np.abs(want), 1.0)
+                worst = max(worst, np.max(np.abs(got - want) / size, initial=0.0))
+        found[make.__name__] = float(worst)
+        if not worst < FEATURE_ERROR:
+            failed[make.__name__] = float(worst)
+    for part in PARTS:
+        try:
+            found[part.__name__] = part(device)
+        except Exception:  # noqa: BLE001  the others are worth having
+            failed[part.__name__] = traceback.format_exc()[-2000:]
+    return found | {"failed": failed}
+
+
 def data_for(inputs, samples):
     rng = np.random.default_rng(1)
     x = rng.normal(size=(samples, 6)).astype("float32")
@@ -300,7 +327,10 @@ def bandwidths(report, device):
     matrix = np.ones((rows, columns), "float32")
     centred = x - sg.mean(x, axis=1, keepdims=True)
     norm = sg.mean(centred * centred, axis=1, keepdims=True)
-    works = {"softmax": sg.softmax(x), "layer norm": centred / sg.sqrt(norm + 1e-5)}
+    works = {
+        "softmax": sg.softmax(x), "layer norm": centred / sg.sqrt(norm + 1e-5),
+        "transpose": x.T,
+    }  # fmt: skip
     for name, y in works.items():
         frame = frame_of(device, y, [x], matrix)
         found[name] = 8e-9 * rows * columns / seconds_of(device, frame.run)
@@ -379,6 +409,7 @@ def main(arguments=None):
         device = open_device()
     report.run(surroundings, device)
     report.run(training_runs, device, *((22, 1) if given.emulate else ()))
+    report.run(features, device)
     if not given.emulate:
         for part in (mlp_step, launch_cost, bandwidths, products):
             report.run(part, device)

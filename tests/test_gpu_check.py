@@ -21,6 +21,8 @@ def test_the_checks_pass_in_the_emulator(tmp_path, capsys):
     errors = found["training_runs"]["largest relative errors of losses"]
     assert len(errors) == 6
     assert found["surroundings"]["device"] == "emulator"
+    assert found["features"]["failed"] == {}
+    assert len(found["features"]) == len(gpu_check.GRAPHS) + len(gpu_check.PARTS) + 1
 
 
 def test_a_wrong_result_is_noticed(tmp_path, capsys, monkeypatch):
@@ -37,9 +39,12 @@ def test_a_wrong_result_is_noticed(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(gpu_check, "samples_of", changed)
     monkeypatch.setattr(gpu_check, "MODELS", [])
+    monkeypatch.setattr(gpu_check, "PARTS", [lambda device: 1 / 0])
+    monkeypatch.setattr(gpu_check, "GRAPHS", [])
     code, found = run(tmp_path, "--only", "add")
     assert code == 1
     assert set(found["ops"]["failed"]) == {"add launched", "add replayed"}
+    assert "ZeroDivisionError" in found["features"]["failed"]["<lambda>"]
 
 
 def test_parts_past_the_budget_are_left_out(tmp_path, capsys):
