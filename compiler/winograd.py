@@ -31,7 +31,7 @@ LARGE_BYTES = 1 << 20  # of transformed kernels, which then come from far
 PLANES = 1024  # elements of transformed tiles at a time, for each channel
 TILES_OF_LITTLE, LITTLE = 16, 1024  # channels times filters: the areas stay near
 TILES_OF_MUCH = 32  # so that the areas do not drive out what comes from far
-TILES_PER_SLOT = 256  # of a chunk that transforms sums of its own
+TILES_PER_SLOT = 128  # of a chunk that transforms sums of its own
 
 
 def winograd(m: Making, transforms: tuple[str, str]) -> list[Kernel]:
