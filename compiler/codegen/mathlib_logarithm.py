@@ -1,7 +1,7 @@
 """Logarithms, softplus and power, free of branches, so that they vectorise.
 
 x = 2^e m with m in [sqrt(1/2), sqrt(2)), log x = e ln 2 + log1p(m - 1). The exponent is
-taken out and turned into a float by integer operations on bits, since AVX2 has no
+taken out and turned into a float, for float64 by operations on bits, since AVX2 has no
 conversion and no arithmetic shift of 64-bit integers. That turns NaN and infinity into
 finite numbers, so every function ends with a select of the special values.
 
@@ -16,6 +16,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from staticgrad.compiler.codegen.emitter import Emitter, Value
 from staticgrad.compiler.codegen.mathlib_exponential import (
     LN2_F32,
@@ -26,6 +28,7 @@ from staticgrad.compiler.codegen.mathlib_exponential import (
     power_of_two,
 )
 
+LARGEST = (float(np.finfo(np.float32).max), float(np.finfo(np.float64).max))
 ROOT_HALF_F32 = 0x3F3504F3
 ROOT_HALF_F64 = 0x3FE6A09E667F3BCD
 
@@ -75,26 +78,26 @@ def _root_half(m: Emitter) -> int:
 
 
 def _exponent(m: Emitter, offset_bits: Value) -> Value:
-    """The top bits, a signed exponent, as a float plus 2^mantissa + 2^(field - 1)."""
+    """The top bits, a signed exponent, as a float."""
+    if m.is32:
+        exponent = m.b.ashr(offset_bits, m.whole(m.mantissa))
+        return m.b.sitofp(exponent, m.type)
     flipped = m.shr(m.ixor(offset_bits, 1 << (m.width - 1)), m.mantissa)
-    return m.from_bits(m.ior(flipped, (m.bias + m.mantissa) << m.mantissa))
-
-
-def _exponent_base(m: Emitter) -> float:
-    return 2.0**m.mantissa + 2.0 ** (m.width - 1 - m.mantissa)
+    shifted = m.from_bits(m.ior(flipped, (m.bias + m.mantissa) << m.mantissa))
+    return m.sub(shifted, 2.0**m.mantissa + 2.0 ** (m.width - 1 - m.mantissa))
 
 
 def split(m: Emitter, x: Value, subnormals: bool = True) -> tuple[Value, Value]:
     """(e, m) with x = 2^e m, m in [sqrt(1/2), sqrt(2)), for positive finite x."""
-    base, extra = _exponent_base(m), m.mantissa + 1
+    root, extra = _root_half(m), m.mantissa + 1
+    start = m.whole(root)
     if subnormals:
         small = m.lt(x, m.pick(2.0**-126, 2.0**-1022))
         x = m.select(small, m.mul(x, 2.0**extra), x)
-    bits = m.isub(m.bits(x), _root_half(m))
+        start = m.b.select(small, m.whole(root + (extra << m.mantissa)), start)
+    bits = m.isub(m.bits(x), start)
     fraction = m.iand(bits, (1 << m.mantissa) - 1)
-    significand = m.from_bits(m.iadd(fraction, _root_half(m)))
-    shift = m.select(small, base + extra, base) if subnormals else base
-    return m.sub(_exponent(m, bits), shift), significand
+    return _exponent(m, bits), m.from_bits(m.iadd(fraction, root))
 
 
 def _log_parts(m: Emitter, f: Value) -> tuple[Value, Value]:
@@ -176,9 +179,15 @@ def _times_log(m: Emitter, x: Value, factor: tuple[float, float]) -> tuple[Value
 
 def _log_edges(m: Emitter, x: Value, y: Value) -> Value:
     """Y, a logarithm of x, with its special values."""
-    y = m.select(m.lt(x, math.inf), y, x)
+    y = _infinite_if(m, x, y)
     edge = m.select(m.eq(x, 0.0), -math.inf, math.nan)
     return m.select(m.compare_or_nan(">", x, 0.0), y, edge)
+
+
+def _infinite_if(m: Emitter, x: Value, y: Value) -> Value:
+    """Y, but x where that is inf or NaN: max(y, x - M) for M, the largest number."""
+    beyond = m.sub(x, m.pick(*LARGEST))
+    return m.select(m.gt(y, beyond), y, beyond)
 
 
 def log1p(m: Emitter, x: Value) -> Value:
@@ -190,9 +199,8 @@ def log1p(m: Emitter, x: Value) -> Value:
     inverse = m.b.select(m.b.icmp_signed(">", inverse, none), inverse, none)
     less_one = m.sub(m.from_bits(inverse), 1.0)
     f = m.add(m.from_bits(m.isub(m.bits(x), field)), less_one)
-    e = m.sub(_exponent(m, bits), _exponent_base(m))
-    y = m.copysign(_log_of(m, e, f), x)
-    y = m.select(m.lt(x, math.inf), y, x)
+    e = _exponent(m, bits)
+    y = _infinite_if(m, x, m.copysign(_log_of(m, e, f), x))
     edge = m.select(m.eq(x, -1.0), -math.inf, math.nan)
     return m.select(m.compare_or_nan(">", x, -1.0), y, edge)
 
@@ -208,7 +216,7 @@ def log1p_pair(m: Emitter, x: Pair, doubled: Value | None = None) -> Value:
     significand = m.from_bits(m.isub(m.bits(u), field))
     scale = m.from_bits(m.isub(m.whole(m.bias << m.mantissa), field))
     scale = m.select(m.lt(u, 2.0 ** (m.mantissa + 2)), scale, 0.0)
-    e = m.sub(_exponent(m, bits), _exponent_base(m))
+    e = _exponent(m, bits)
     if doubled is not None:
         e = m.add(e, m.select(doubled, 1.0, 0.0))
     part = m.mul(error, scale)
