@@ -33,6 +33,7 @@ from staticgrad.compiler import numba_internals as internals
 from staticgrad.compiler.codegen.emitter import Value
 from staticgrad.compiler.codegen.hints import LONG, hints_of, known_steps
 from staticgrad.compiler.codegen.numbers import NUMBERS
+from staticgrad.compiler.codegen.overlap import overlapped
 from staticgrad.compiler.codegen.typed import (
     INT,
     LONG_TYPE,
@@ -301,6 +302,8 @@ class _Translator:
         index.add_incoming(start, before)
         self._assign(name, Typed(INT, index))
         self._body(node.body)
+        if b.block is body:  # an innermost loop without branches
+            body.instructions[:] = overlapped(body.instructions)
         following = b.add(index, step, flags=("nsw",))
         index.add_incoming(following, b.block)
         more = b.icmp_signed(before_stop, following, stop)
