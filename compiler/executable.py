@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 from weakref import WeakSet
 
@@ -31,6 +32,7 @@ from staticgrad.ir.source import at, here
 
 Array = npt.NDArray[Any]
 Unflatten = Callable[[Sequence[Any]], Any]
+Guard = Callable[[Callable[[], None]], Callable[[], Any]]
 Trace = Callable[[Sequence[Array]], NonFiniteError | None]
 Target = CpuTarget | CudaTarget | ReferenceTarget
 
@@ -42,6 +44,14 @@ class Runner(Protocol):
 
     def run(self) -> None:
         """Write the outputs anew."""
+
+    def native(
+        self, guarded: Guard, result: Any, make: Callable[[], Any] | None
+    ) -> Callable[[], Any] | None:
+        """One native call that runs, and gives `result` or what `make` makes, if any.
+
+        ``guarded(step)`` calls a step that may raise.
+        """
 
     def repeat(self, times: int) -> None:
         """Run so many times in one call."""
@@ -374,12 +384,17 @@ class Executable:
 
 
 class Bound:
-    """An executable whose arguments and outputs stay where they are."""
+    """An executable whose arguments and outputs stay where they are.
+
+    A call runs it; the outputs are those of the last call, written anew.
+    """
 
     __slots__ = (
-        "__weakref__", "_bind", "_outputs", "_results", "_run", "_runner", "_trace",
+        "__call__", "__weakref__", "_bind", "_results", "_runner", "_trace",
         "_unflatten",
     )  # fmt: skip
+
+    __call__: Any  # a slot: each has its own, native one
 
     def __init__(
         self,
@@ -396,19 +411,24 @@ class Bound:
 
     def renew(self) -> None:
         """Follow the executable, which runs another program now."""
-        self._runner = self._bind()
-        self._run = self._runner.run
-        self._outputs = self._runner.outputs[: self._results]
+        runner = self._runner = self._bind()
+        outputs = runner.outputs[: self._results]
+        trace, unflatten = self._trace, self._unflatten
+        result = outputs[0] if unflatten is None else None
+        make = None if unflatten is None else partial(unflatten, outputs)
 
-    def __call__(self) -> Any:
-        """Run; the outputs are those of the last call, written anew."""
-        try:
-            self._run()
-        except NonFiniteError as error:
-            raise (self._trace() or error) from None
-        if self._unflatten is None:
-            return self._outputs[0]
-        return self._unflatten(self._outputs)
+        def guarded(step: Callable[[], None]) -> Callable[[], Any]:
+            def call() -> Any:
+                try:
+                    step()
+                except NonFiniteError as error:
+                    raise (trace() or error) from None
+                return result if make is None else make()
+
+            return call
+
+        native = runner.native(guarded, result, make)
+        self.__call__ = native or guarded(runner.run)
 
     def repeat(self, times: int) -> Any:
         """Run `times` times in one native call; the outputs of the last run.

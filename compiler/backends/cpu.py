@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from staticgrad.compiler import memory, vm
 from staticgrad.compiler.assembler import Assembler, Program
+from staticgrad.compiler.calling import bound_call
 from staticgrad.compiler.entry import Entry, Kinds
 from staticgrad.compiler.frame import Frame
 from staticgrad.compiler.instructions import Sized, size
@@ -242,8 +243,23 @@ class BoundFrame:
             code = self._machine(self._pc, self._stop)
         finally:
             lock.release()
-        if code > 0:
-            raise self._frame.error()
+        if code > vm.FINISHED:
+            self._fail()
+
+    def native(
+        self,
+        guarded: Callable[[Callable[[], None]], Callable[[], Any]],
+        result: Any,
+        make: Callable[[], Any] | None,
+    ) -> Callable[[], Any] | None:
+        """One native call, where the machine needs no help from Python."""
+        if self._machine is not vm.load():
+            return None
+        failed = guarded(self._fail)
+        return bound_call(self._pc, self._stop, self._lock, failed, result, make)
+
+    def _fail(self) -> None:
+        raise self._frame.error()
 
     def repeat(self, times: int) -> None:
         """Run `times` times, in native calls of about BEAT seconds.

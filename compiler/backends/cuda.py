@@ -167,6 +167,9 @@ class BoundCuda:
         for output, value in zip(self.outputs, found, strict=True):
             np.copyto(output, value)
 
+    def native(self, *_: Any) -> None:
+        """There is none."""
+
     def repeat(self, times: int) -> None:
         """Run `times` times; only the last run's outputs are read."""
         for _ in range(times):

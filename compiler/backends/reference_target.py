@@ -84,6 +84,9 @@ class BoundGraph:
         for output, value in zip(self.outputs, found, strict=True):
             np.copyto(output, value)
 
+    def native(self, *_: Any) -> None:
+        """There is none."""
+
     def repeat(self, times: int) -> None:
         """Run `times` times."""
         for _ in range(times):
