@@ -10,7 +10,8 @@ and a carry of a loop is in the place of what it starts as.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.kernels import (
@@ -106,6 +107,7 @@ def _pairs(
     """Operand written -> operand read; `numbers` are the buffers of the operands."""
     writes = [n for n, o in enumerate(kernel.operands) if o.mode == "write"]
     pairs: dict[int, int] = {}
+    uses: _Uses | None = None
     for write in writes:
         target = numbers[write]
         for read, operand in enumerate(kernel.operands):
@@ -117,7 +119,9 @@ def _pairs(
                 not kernel.operands[write].per_chunk
                 and _may_share(schedule, first, last, position, source, target)
             )
-            if fits and _is_elementwise(kernel, read, write, schedule):
+            if fits and uses is None:
+                uses = _Uses.of(kernel)
+            if fits and uses and _is_elementwise(kernel, uses, read, write, schedule):
                 pairs[write] = read
                 if not same:
                     merged[target] = source
@@ -183,46 +187,66 @@ def _may_share(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Uses:
+    """The accesses to each operand in order, and the axes around its last store.
+
+    Each access is (whether it stores, access).
+    """
+
+    accesses: dict[int, list[tuple[int, bool, Access]]]
+    axes: dict[int, tuple[int, ...]]
+    conditional: bool
+
+    @staticmethod
+    def of(kernel: LoopKernel) -> _Uses:
+        """One walk over the statements."""
+        accesses: dict[int, list[tuple[int, bool, Access]]] = {}
+        statements = list(statements_of(kernel.body))
+        for place, statement in enumerate(statements):
+            if isinstance(statement, Load | Store):
+                access, stores = statement.access, isinstance(statement, Store)
+                accesses.setdefault(access.operand, []).append((place, stores, access))
+        conditional = any(isinstance(s, When) for s in statements)
+        return _Uses(accesses, _axes_of_stores(kernel.body), conditional)
+
+
 def _is_elementwise(
-    kernel: LoopKernel, read: int, write: int, schedule: Schedule
+    kernel: LoopKernel, uses: _Uses, read: int, write: int, schedule: Schedule
 ) -> bool:
     """Every element is written once, and read at its own index only before that.
 
     The store may stand outside of inner loops, as that of a number which a row gave.
     """
     target = schedule.buffers[kernel.operands[write].buffer]
-    axes = _axes_of_store(kernel.body, write)
+    axes = uses.axes.get(write, ())
+    if uses.conditional:
+        return False  # what it writes may stay unwritten
     if product(tuple(kernel.axes[a] for a in axes)) != target.elements:
         return False
-    accesses: list[tuple[bool, Access]] = []
-    for statement in statements_of(kernel.body):
-        if isinstance(statement, When):
-            return False  # what it writes may stay unwritten
-        if not isinstance(statement, Load | Store):
-            continue
-        if statement.access.operand in (read, write):
-            accesses.append((isinstance(statement, Store), statement.access))
-    stores = [access for is_store, access in accesses if is_store]
-    if len(stores) != 1 or not accesses[-1][0]:
+    both = (*uses.accesses.get(read, ()), *uses.accesses.get(write, ()))
+    accesses = sorted(both, key=itemgetter(0))
+    stores = [access for _, is_store, access in accesses if is_store]
+    if len(stores) != 1 or not accesses[-1][1]:
         return False
     (store,) = stores
     place = (store.strides, store.offset)
-    same = all((a.strides, a.offset) == place for _, a in accesses)
-    fixed = store.dynamic is None and all(a.dynamic is None for _, a in accesses)
+    same = all((a.strides, a.offset) == place for _, _, a in accesses)
+    fixed = store.dynamic is None and all(a.dynamic is None for _, _, a in accesses)
     own = all(store.strides[axis] != 0 or kernel.axes[axis] == 1 for axis in axes)
     return same and fixed and own
 
 
-def _axes_of_store(body: Sequence[Statement], operand: int) -> tuple[int, ...]:
-    """The axes of the loops around the last store to `operand`."""
-    found: tuple[int, ...] = ()
+def _axes_of_stores(body: Sequence[Statement]) -> dict[int, tuple[int, ...]]:
+    """The axes of the loops around the last store to each operand."""
+    found: dict[int, tuple[int, ...]] = {}
     left: list[tuple[Statement, tuple[int, ...]]] = [(s, ()) for s in body]
     while left:
         statement, axes = left.pop()
         if isinstance(statement, Loop):
             left += [(s, (*axes, statement.axis)) for s in statement.body]
-        elif isinstance(statement, Store) and statement.access.operand == operand:
-            found = axes
+        elif isinstance(statement, Store):
+            found[statement.access.operand] = axes
     return found
 
 

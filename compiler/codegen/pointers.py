@@ -168,18 +168,24 @@ def _tag(module: Any, instruction: Any, pointer: Pointer) -> None:
     known = module.__dict__.setdefault("staticgrad_scopes", {})
     key = pointer.scope, pointer.scopes
     if key not in known:  # lists are as long as there are scopes
-        known[key] = _scope_lists(module, *key)
+        whole = None, pointer.scopes
+        if whole not in known:
+            known[whole] = _scopes(module, pointer.scopes)
+        known[key] = _scope_lists(module, pointer.scope, known[whole])
     own, others = known[key]
     instruction.set_metadata("alias.scope", own)
     instruction.set_metadata("noalias", others)
 
 
-def _scope_lists(module: Any, scope: int, count: int) -> tuple[Any, Any]:
-    """The list of one scope, and that of the others."""
+def _scopes(module: Any, count: int) -> list[Any]:
     domain = module.add_metadata([ir.MetaDataString(module, "staticgrad")])
     names = (f"memory {number}" for number in range(count))
-    scopes = [
+    return [
         module.add_metadata([ir.MetaDataString(module, name), domain]) for name in names
     ]
+
+
+def _scope_lists(module: Any, scope: int, scopes: list[Any]) -> tuple[Any, Any]:
+    """The list of one scope, and that of the others."""
     others = [s for number, s in enumerate(scopes) if number != scope]
     return module.add_metadata([scopes[scope]]), module.add_metadata(others)
