@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.compiler.kernels import GemmKernel
+from staticgrad.compiler.kernels import GemmKernel, LoopKernel
 
 RNG = np.random.default_rng(4)
 X = RNG.standard_normal((6, 5)).astype(np.float32)
@@ -113,3 +113,35 @@ def test_bits_do_not_depend_on_threads():
     np.testing.assert_array_equal(one, two)
     exact = 2e-3 * x.T.astype(np.float64).sum(1)
     np.testing.assert_allclose(one, exact[:, None] * np.ones(300), rtol=1e-4)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 20), (20, 3)])
+def test_of_factors_that_no_kernel_of_elements_makes_the_smaller_is_scaled(
+    rows, columns
+):
+    """W's gradient is x^T (y v^T): an input and a product."""
+    shapes = (6, rows), (6, 4), (rows, columns), (columns, 4)
+    x, y, w, v = (RNG.standard_normal(shape).astype(np.float32) for shape in shapes)
+    with sg.Graph():
+        leaf, other = sg.input("x", x.shape), sg.input("y", y.shape)
+        weight = sg.parameter(w, name="w")
+        loss = sg.sum(leaf @ weight @ v * other)
+        updates = sg.optim.SGD(RATE).updates([sg.grad(loss, weight)], [weight])
+        f = sg.compile([], inputs=[leaf, other], updates=updates)
+    f(x, y)
+    schedule = f.memory.plan.schedule
+    (product,) = adding(f)
+    makers = {
+        o.buffer: k for k in schedule.kernels for o in k.operands if o.mode != "read"
+    }
+    scaled = [
+        o.buffer
+        for o in product.operands[:2]
+        if isinstance(makers.get(o.buffer), LoopKernel)
+    ]
+    assert [schedule.buffers[buffer].elements for buffer in scaled] == [
+        6 * min(rows, columns)
+    ]
+    np.testing.assert_allclose(
+        weight.value, w - RATE * x.T @ (y @ v.T), rtol=1e-4, atol=1e-5
+    )

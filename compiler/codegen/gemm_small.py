@@ -88,7 +88,19 @@ class _Tile:
                 for total, place in zip(sums, places, strict=True):
                     v.store(total, place, self.mask)
             with scaled:
-                clipped, masks = self.rows == FEW, [self.mask] * len(places)
+                self._add_scaled(sums, places, one)
+
+    def _add_scaled(self, sums: list[Value], places: list[Value], one: Value) -> None:
+        v, b, alpha, beta = self.v, self.v.b, self.alpha, self.beta
+        clipped, masks = self.rows == FEW, [self.mask] * len(places)
+        same = b.and_(one, b.fcmp_ordered("==", beta, beta.type(1.0)))
+        if self.mask is not None or clipped:
+            same = ir.Constant(same.type, 0)
+        with b.if_else(same) as (plain, scaled):
+            with plain:
+                for total, place in zip(sums, places, strict=True):
+                    v.store(b.fadd(v.load(place), total), place)
+            with scaled:
                 write_tile(v, sums, places, masks, alpha, beta, clipped)
 
     def _all_rows(self) -> list[Value]:

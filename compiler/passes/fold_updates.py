@@ -4,6 +4,7 @@
 it lies: the gradient is never stored, and W is read and written once. Of both factors
 the one that is made later is scaled, by the kernel that makes it: that is the
 cotangent, while a scaled activation would wait for the backward pass beside itself.
+Where no kernel of elements makes either, as with a loop's, the smaller is scaled.
 Products with the rate are rounded before the sum instead of after it.
 
 Only where nothing else needs the gradient: not under momentum or Adam, which keep
@@ -18,8 +19,10 @@ from dataclasses import dataclass
 from staticgrad.compiler.passes.match import is_op
 from staticgrad.ir.graph import Graph, apply, deriving
 from staticgrad.ir.node import Stored, Tensor, seen_through
+from staticgrad.ir.op import Elementwise
+from staticgrad.ir.size import evaluate
 from staticgrad.ops.products import MATMUL_ADD
-from staticgrad.ops.shape import transposed
+from staticgrad.ops.views import reshaped, transposed
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +51,20 @@ def _folded(leaf: Stored, new: Tensor, uses: Mapping[Tensor, int]) -> Tensor:
         if step is None:
             return new
         x, y = step.product.inputs
-        if step.factor is not None and _place(x) > _place(y):
+        if step.factor is not None and _is_x_scaled(leaf, x, y):
             x = _times(x, step.factor)
         elif step.factor is not None:
             y = _times(y, step.factor)
         return apply(MATMUL_ADD, leaf, x, y)
+
+
+def _is_x_scaled(leaf: Stored, x: Tensor, y: Tensor) -> bool:
+    """Whether the left factor of ``leaf + x @ y`` is scaled, or else the right one."""
+    sources = seen_through(x), seen_through(y)
+    if any(isinstance(source.op.code, Elementwise) for source in sources):
+        return sources[0].node.number > sources[1].node.number
+    rows, columns = (evaluate(dim, {}) for dim in leaf.shape[-2:])
+    return rows < columns
 
 
 def _step(leaf: Stored, new: Tensor, uses: Mapping[Tensor, int]) -> _Step | None:
@@ -79,12 +91,9 @@ def _taken_apart(move: Tensor) -> _Step:
 
 
 def _times(x: Tensor, factor: Tensor) -> Tensor:
-    """``x * factor``, in the order in which x lies in memory."""
-    if not is_op(x, "transpose"):
-        return x * factor
-    return transposed(x.inputs[0] * factor, x.node.attrs["axes"])
-
-
-def _place(x: Tensor) -> int:
-    """When `x` is made: nodes are numbered as they come, views aside."""
-    return seen_through(x).node.number
+    """``x * factor``, in the order and the shape in which x is made."""
+    if is_op(x, "transpose"):
+        return transposed(_times(x.inputs[0], factor), x.node.attrs["axes"])
+    if is_op(x, "reshape"):
+        return reshaped(_times(x.inputs[0], factor), x.shape)
+    return x * factor
