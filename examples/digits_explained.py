@@ -96,11 +96,11 @@ def check_jacobian(model, picture):
     """A feature in the corner sees the 3 x 3 pixels of its corner, and no others."""
     found = sg.compile(feature_jacobian(model))(picture[None])
     corner = abs(found[:, 0, 0]).sum(axis=0)
-    print(f"Jacobian    {found.shape}; the corner's features see "
-          f"{np.count_nonzero(corner)} pixels")  # fmt: skip
-    assert corner[:3, :3].all()
-    assert not corner[3:].any()
-    assert not corner[:, 3:].any()
+    seen = corner > 1e-5 * corner.max()  # rounding of transformed tiles reaches farther
+    print(f"Jacobian    {found.shape}; the corner's features see {seen.sum()} pixels")
+    assert seen[:3, :3].all()
+    assert not seen[3:].any()
+    assert not seen[:, 3:].any()
 
 
 def draw(images, found, path):
