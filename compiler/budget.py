@@ -123,10 +123,14 @@ class _Search:
         return self._arena_bytes(found) <= self.budget
 
     def _least(self) -> Found:
-        """The smallest arena of all sizes."""
-        few = range(0, len(self.sizes), STRIDE)
-        every = [self.plain, *(self._tried(n) for n in few), *self.tried.values()]
-        best = min(every, key=lambda one: (one.peak_bytes, one.again))
+        """The smallest arena of every STRIDE-th size and of those around the best."""
+        for n in range(0, len(self.sizes), STRIDE):
+            self._tried(n)
+        near = min(self.tried, key=lambda n: _rank(self.tried[n]), default=0)
+        for n in range(near - STRIDE + 1, near + STRIDE):
+            if 0 <= n < len(self.sizes):
+                self._tried(n)
+        best = min([self.plain, *self.tried.values()], key=_rank)
         arena = self._arena_bytes(best)
         if arena <= self.budget:
             return best
@@ -191,6 +195,10 @@ class _Search:
             change[last + 1] -= padded
         again = sum(work(schedule.kernels[p], self.values) for p in schedule.again)
         return Found(schedule, max(accumulate(change)), again)
+
+
+def _rank(found: Found) -> tuple[int, int]:
+    return found.peak_bytes, found.again
 
 
 def _of_sizes(values: Mapping[str, int]) -> str:

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+import memory
 import numpy as np
 import pytest
 
 import staticgrad as sg
 from staticgrad.budgets import budget_bytes
+from staticgrad.compiler import budget
 from staticgrad.compiler.budget import within
 from staticgrad.compiler.lower import arranged
 from staticgrad.compiler.memory import plan
@@ -104,6 +106,18 @@ def test_a_budget_below_the_least_names_it_and_the_least_is_reached():
     assert f.memory.arena_bytes == least
     with pytest.raises(MemoryBudgetError, match=f"at least {least:,} bytes"):
         step(12, least - 1)
+
+
+def test_the_least_that_is_named_is_the_least_of_all_sizes():
+    def least():
+        with pytest.raises(MemoryBudgetError, match="got 1,000") as caught:
+            memory.gradients(budget=1000, dropout=0.0)
+        return str(caught.value)
+
+    named = least()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(budget, "STRIDE", 1)
+        assert least() == named
 
 
 def test_a_large_budget_changes_nothing():
