@@ -10,11 +10,13 @@ equal segments keep 2 sqrt(n). A cut is made where few bytes live (a small cut o
 graph), and what fits into the budget in the end is kept after all, the most expensive
 per byte first.
 
-The size of segments is found by bisection on the bytes that are alive with kernels that
-write in place; what is chosen is planned, and refused if its arena is larger than the
-budget. Where segments of a size cannot reach the turn, a front of any length comes
-first, which has a turn of its own when it runs again: the same is done there, and
-kernels then run a third time.
+Little values (statistics of a batch) are kept in any case, copies of leaves (packed
+weights) never: the first would cost all before them to make again, the second nothing.
+The size of segments is found by trying, since the bytes that are alive go up and down
+with it; what is chosen is planned, and refused if its arena is larger than the budget.
+Where segments of a size cannot reach the turn, a front of any length comes first, which
+has a turn of its own when it runs again: the same is done there, and kernels then run a
+third time.
 
 Sources: T. Chen, B. Xu, C. Zhang, C. Guestrin, "Training deep nets with sublinear
 memory cost" (2016), for segments of given bytes; A. Griewank, A. Walther, "Algorithm
@@ -33,15 +35,17 @@ from staticgrad.compiler.alias import in_place, sharing
 from staticgrad.compiler.kernels import FinishKernel, GemmKernel, LoopKernel
 from staticgrad.compiler.launch import chunking
 from staticgrad.compiler.rerun import Choice, Stuck, TooLong, Uses, rerun
-from staticgrad.compiler.schedule import Buffer, Schedule, Step
+from staticgrad.compiler.schedule import Buffer, Schedule, Step, reads
 from staticgrad.errors import MemoryBudgetError
 from staticgrad.ir.node import ALIGNMENT
 from staticgrad.ir.size import evaluate
 
-SHRINK = 0.97  # from one size of segments that is tried to the next
+SHRINK = 0.95  # from one size of segments that is tried to the next
 LEAST = 1 / 64  # of all that waits, the smallest size of segments
-STRIDE = 8  # of sizes that are tried for the least arena
-NEARBY = 5  # sizes around the one that bisection finds: the peak has steps
+LITTLE = 1 / 64  # of all that waits, what small buffers may take together
+STRIDE = 4  # of sizes with a front that are tried first
+HOPELESS = 1.25  # times the lowest peak so far, with a front
+PATIENCE = 8  # so many sizes of hopeless peaks end the search
 LEVELS = 6  # turns, one after the other
 MOST_KERNELS = 4  # kernels that run, for each that there was
 PRODUCTS_PER_ADDITION = 16  # of a matrix product, in the time of one addition
@@ -82,7 +86,9 @@ class _Search:
         self.first = _Level(replace(schedule, tight=True), values)
         self.plain = self._measured(self.first.schedule)
         self.sizes = self._sizes()
+        self.segments = [self.first.segments(size) for size in self.sizes]
         self.tried: dict[int, Found] = {}
+        self.chosen: dict[tuple[Choice, int], Found] = {}
 
     def _sizes(self) -> list[int]:
         total = sum(self.first.bytes[b] for b in self.first.waiting)
@@ -98,16 +104,30 @@ class _Search:
         for found in (given, self.plain):
             if self._fits(found):
                 return found
-        low, high = 0, len(self.sizes)
-        while low < high:
-            middle = (low + high) // 2
-            if self._tried(middle).peak_bytes <= self.budget:
-                high = middle
-            else:
-                low = middle + 1
-        for n in range(max(low - NEARBY, 0), min(low + NEARBY, len(self.sizes))):
+        last = self._last()
+        best = min(self.tried, key=self._rank, default=0)
+        for n in range(max(best - STRIDE, 0), min(best + STRIDE, last)):
             self._tried(n)
-        return self._chosen() or self._least()
+        return self._chosen() or self._least(last)
+
+    def _last(self) -> int:
+        """Where smaller sizes only run more kernels again; tries some up to there."""
+        above = 0
+        for n, (_, front) in enumerate(self.segments):
+            if front and n % STRIDE:
+                continue
+            peak = self._tried(n).peak_bytes
+            lowest = min(one.peak_bytes for one in self.tried.values())
+            above = above + STRIDE if front and peak > HOPELESS * lowest else 0
+            if above > PATIENCE:
+                return n
+        return len(self.segments)
+
+    def _rank(self, n: int) -> tuple[bool, int]:
+        """Low for little work within the budget, else for a low peak."""
+        one = self.tried[n]
+        fits = one.peak_bytes <= self.budget
+        return not fits, one.again if fits else one.peak_bytes
 
     def _chosen(self) -> Found | None:
         """Of all that was tried and fits the one with the least work."""
@@ -122,16 +142,18 @@ class _Search:
             return False
         return self._arena_bytes(found) <= self.budget
 
-    def _least(self) -> Found:
-        """The smallest arena of every STRIDE-th size and of those around the best."""
-        for n in range(0, len(self.sizes), STRIDE):
+    def _least(self, last: int) -> Found:
+        """The smallest arena of all sizes before `last`."""
+        for n in range(last):
             self._tried(n)
-        near = min(self.tried, key=lambda n: _rank(self.tried[n]), default=0)
-        for n in range(near - STRIDE + 1, near + STRIDE):
-            if 0 <= n < len(self.sizes):
-                self._tried(n)
-        best = min([self.plain, *self.tried.values()], key=_rank)
-        arena = self._arena_bytes(best)
+        every = [self.plain, *self.chosen.values()]
+        best, arena = self.plain, self._arena_bytes(self.plain)
+        for one in sorted(every, key=lambda one: (one.peak_bytes, one.again)):
+            if one.peak_bytes >= arena:
+                break
+            other = self._arena_bytes(one)
+            if other < arena:
+                best, arena = one, other
         if arena <= self.budget:
             return best
         raise MemoryBudgetError(
@@ -142,7 +164,12 @@ class _Search:
 
     def _tried(self, n: int) -> Found:
         if n not in self.tried:
-            self.tried[n] = self._of_size(self.sizes[n])
+            size = self.sizes[n]
+            choice, front = self.segments[n]
+            key = choice, size if front else 0
+            if key not in self.chosen:
+                self.chosen[key] = self._of_size(size)
+            self.tried[n] = self.chosen[key]
         return self.tried[n]
 
     def _of_size(self, size: int) -> Found:
@@ -162,7 +189,7 @@ class _Search:
     def _kept_after_all(self, n: int) -> Found:
         """The found schedule with more that is kept, as long as the budget is met."""
         found = self._tried(n)
-        choice, front = self.first.segments(self.sizes[n])
+        choice, front = self.segments[n]
         dropped_bytes = sum(self.first.bytes[b] for b in choice.dropped)
         room = self.budget - self.plain.peak_bytes + dropped_bytes  # at the turn
         room = 0 if front else room
@@ -197,10 +224,6 @@ class _Search:
         return Found(schedule, max(accumulate(change)), again)
 
 
-def _rank(found: Found) -> tuple[int, int]:
-    return found.peak_bytes, found.again
-
-
 def _of_sizes(values: Mapping[str, int]) -> str:
     sizes = ", ".join(f"{name}={value}" for name, value in values.items())
     return f" for {sizes}" if sizes else ""
@@ -222,7 +245,9 @@ class _Level:
         self.uses = Uses(schedule)
         self.bytes = [_bytes(b, values) for b in schedule.buffers]
         self.turn = self._turn()
-        self.waiting = self._waiting()
+        waiting = self._waiting()
+        self.small = self._small(sum(self.bytes[b] for b in waiting))
+        self.waiting = waiting - self.small
         self.made: list[tuple[int, int]] = sorted(
             (self.uses.written[b][-1], b) for b in self.waiting
         )
@@ -254,6 +279,30 @@ class _Level:
             and self.uses.can_repeat(b)
         )
 
+    def _small(self, total: int) -> frozenset[int]:
+        """Buffers before the turn that are kept in any case: all of them are little.
+
+        Statistics of a batch, for one: to make them again is to make again what they
+        are the statistics of, and all before it.
+        """
+        made = [
+            (self.bytes[b], b)
+            for b, places in self.uses.written.items()
+            if self.bytes[b] and places[-1] < self.turn
+        ]
+        made.sort()
+        taken = accumulate(size for size, _ in made)
+        few = [b for (_, b), t in zip(made, taken, strict=True) if t <= total * LITTLE]
+        return frozenset(few)
+
+    def _is_copy(self, buffer: int) -> bool:
+        """Whether it is made of stored leaves alone, by loops: packed weights are."""
+        kernels = [self.schedule.kernels[p] for p in self.uses.makers[buffer]]
+        kinds = (self.schedule.buffers[b].kind for k in kernels for b in reads(k))
+        return all(isinstance(k, LoopKernel) for k in kernels) and (
+            all(kind == "stored" for kind in kinds)
+        )
+
     def _cuts(self) -> list[int]:
         """For each kernel up to the turn the bytes that a cut behind it keeps.
 
@@ -267,13 +316,20 @@ class _Level:
         return list(accumulate(change[: self.turn + 1]))
 
     def _forward(self) -> dict[int, tuple[int, int]]:
-        """Where each buffer of the arena is written, and last used before the turn."""
+        """Where each buffer of the arena is written, and last used before the turn.
+
+        Without what needs no cut: it is kept anyway, or copied from a leaf again.
+        """
         found: dict[int, tuple[int, int]] = {}
         for b, touched in self.uses.touched.items():
             inside = [p for p in touched if p <= self.turn]
             if self.bytes[b] and inside and b in self.uses.written:
                 found[b] = (self.uses.written[b][0], inside[-1])
-        return {b: (a, e) for b, (a, e) in found.items() if a < e}
+        return {
+            b: (a, e)
+            for b, (a, e) in found.items()
+            if a < e and b not in self.small and not self._is_copy(b)
+        }
 
     def _alive(self, place: int) -> set[int]:
         """What a cut behind the kernel at `place` keeps."""
@@ -290,7 +346,7 @@ class _Level:
         """
         kept = self._reaching(-1, size)
         if kept is not None:
-            return Choice(self.waiting - kept, frozenset(kept), self.turn), False
+            return self._choice(kept), False
         places = [place for place, _ in self.made]
         low, high = 0, len(places)
         while low < high:  # the shortest front
@@ -301,7 +357,10 @@ class _Level:
                 high = middle
         start = places[low] if low < len(places) else self.turn - 1
         kept = self._reaching(start, size) or set()
-        return Choice(self.waiting - kept, frozenset(kept), self.turn), True
+        return self._choice(kept), True
+
+    def _choice(self, kept: set[int]) -> Choice:
+        return Choice(self.waiting - kept, self.small | kept, self.turn)
 
     def _reaching(self, start: int, size: int) -> set[int] | None:
         """What cuts from the one behind `start` on keep; None if they are too many."""

@@ -205,9 +205,18 @@ class _Rerun:
                 names = self.name | own
                 self.kernels.append(_renamed(self.schedule.kernels[place], names))
         for output, number in own.items():
-            if set(self.uses.makers[output]) <= set(makers):
+            if set(self.uses.makers[output]) <= set(makers) and self._is_early(output):
                 self.name[output] = number
                 self.burst.add(output)
+
+    def _is_early(self, buffer: int) -> bool:
+        """Whether its own kernels, with the finishes of slots, all ran by the turn.
+
+        Where the turn is between the two, the finish behind it writes what it did.
+        """
+        slots = self.schedule.buffers[buffer].kind == "slots"
+        places = self.uses.touched if slots else self.uses.written
+        return places[buffer][-1] <= self.choice.turn
 
     def _new_buffer(self, like: int) -> int:
         old, number = self.schedule.buffers[like], len(self.buffers)

@@ -9,7 +9,9 @@ import pytest
 import staticgrad as sg
 from staticgrad.budgets import budget_bytes
 from staticgrad.compiler import budget
-from staticgrad.compiler.budget import within
+from staticgrad.compiler.alias import in_place
+from staticgrad.compiler.budget import _Search, within, work
+from staticgrad.compiler.launch import chunking
 from staticgrad.compiler.lower import arranged
 from staticgrad.compiler.memory import plan
 from staticgrad.compiler.pipeline import optimise
@@ -248,6 +250,92 @@ def test_other_forms(build, share):
         assert got.tobytes() == want.tobytes()
 
 
+# ---- residual blocks -----------------------------------------------------------------
+
+
+def plain_blocks(h, count):
+    for _ in range(count):
+        h = h + sg.tanh(sg.nn.Linear(WIDTH, WIDTH)(h))
+    return h
+
+
+def normed_blocks(h, count):
+    """Batch norms, whose statistics are made by the kernel of what they are of."""
+    for _ in range(count):
+        h = h + sg.nn.Linear(WIDTH, WIDTH)(sg.nn.relu(sg.nn.BatchNorm1d(WIDTH)(h)))
+    return h
+
+
+def layer_normed_blocks(h, count):
+    for _ in range(count):
+        inner = sg.nn.gelu(sg.nn.Linear(WIDTH, WIDTH)(sg.nn.LayerNorm(WIDTH)(h)))
+        h = h + sg.nn.Linear(WIDTH, WIDTH)(inner)
+    return h
+
+
+def images(h, count):
+    """Convolutions, whose weights are packed by kernels of their own."""
+    h = sg.reshape(h, (2, 8, 8, WIDTH))
+    for _ in range(count):
+        inner = sg.nn.relu(sg.nn.Conv2d(8, 8, 3, padding=1)(h))
+        h = sg.nn.relu(h + sg.nn.Conv2d(8, 8, 3, padding=1)(inner))
+    return h
+
+
+def residual(blocks, budget=None):
+    with sg.Graph(seed=0) as graph:
+        x = sg.input("x", (2 * BATCH, WIDTH))
+        loss = sg.mean(blocks(x, 12) ** 2)
+    parameters = graph.parameters
+    updates = sg.optim.SGD(0.01).updates(sg.grad(loss, parameters), parameters)
+    updates += list(graph.updates)
+    f = sg.compile(
+        loss, updates=updates, mode="train", finite=[loss], memory_budget=budget
+    )
+    return f, graph
+
+
+def total_work(f):
+    return sum(work(kernel, {}) for kernel in f.memory.plan.schedule.kernels)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "smaller", "time"),
+    [
+        (plain_blocks, 2, 1.6),
+        (normed_blocks, 2.5, 1.25),
+        (layer_normed_blocks, 2, 1.55),
+        (images, 1.5, 1.35),
+    ],
+)
+def test_residual_blocks(blocks, smaller, time):
+    (plain, one) = residual(blocks)
+    budget = int(plain.memory.arena_bytes / smaller)
+    (lean, other) = residual(blocks, budget)
+    assert lean.memory.arena_bytes <= budget
+    assert total_work(lean) <= time * total_work(plain)
+    for _ in range(2):
+        x = RNG.normal(size=(2 * BATCH, WIDTH)).astype("f4")
+        assert plain(x=x).tobytes() == lean(x=x).tobytes()
+    for left, right in zip(one.stored, other.stored, strict=True):
+        assert left.value.tobytes() == right.value.tobytes()
+
+
+def test_a_budget_that_only_few_sizes_of_segments_meet():
+    """The peak goes up and down with their size: what fits is found all the same."""
+    plain, _ = residual(plain_blocks)
+    again = [
+        len(
+            residual(plain_blocks, int(plain.memory.arena_bytes / smaller))[
+                0
+            ].memory.plan.schedule.again
+        )
+        for smaller in (1.2, 1.6, 2)
+    ]
+    assert again == sorted(again)
+    assert again[-1] <= 2 * 12
+
+
 # ---- the stages ----------------------------------------------------------------------
 
 
@@ -267,6 +355,19 @@ def test_the_schedule_and_plan_are_valid():
     verify_plan(plan(fitted, {}))
     kept = [k for p, k in enumerate(fitted.kernels) if p not in set(fitted.again)]
     assert [k.name for k in kept] == [k.name for k in schedule.kernels]
+
+
+def test_segments_of_every_size_give_a_valid_schedule():
+    """Whatever the turns: between a sum and the kernel that finishes it, too."""
+    with sg.Graph(seed=0) as graph:
+        x = sg.input("x", (2 * BATCH, WIDTH))
+        loss = sg.mean(images(x, 6) ** 2)
+    parameters = graph.parameters
+    updates = sg.optim.SGD(0.01).updates(sg.grad(loss, parameters), parameters)
+    found = optimise(Graph.closed((x,), (loss,), updates), "train")
+    search = _Search(arranged(found, found.outputs), {}, 0, chunking)
+    for n in range(len(search.sizes)):
+        verify_schedule(in_place(search._tried(n).schedule))
 
 
 def test_the_verifier_notices_what_is_wrong_with_kernels_that_run_again():
