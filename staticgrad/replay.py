@@ -38,7 +38,7 @@ from staticgrad.compiler.executable import Executable
 from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.vm import FINISHED, STATUS_CODE, STATUS_WORDS, STOPPED
 from staticgrad.data import Dataset
-from staticgrad.errors import GraphError
+from staticgrad.errors import DeviceError, GraphError
 from staticgrad.run import Run
 
 Array = npt.NDArray[Any]
@@ -126,7 +126,14 @@ class Batch:
             steps -= 1
         while steps > 0:
             count = self.most_steps if steps >= self.most_steps else 1
-            self.device.replay(self._graph(count))
+            try:
+                graph = self._graph(count)
+            except DeviceError:
+                if self.frame.capturable:
+                    raise
+                self.run(steps)  # without conditional nodes the host looks
+                return
+            self.device.replay(graph)
             steps -= count
 
     def _graph(self, count: int) -> Any:

@@ -12,6 +12,7 @@ class EmulatedDevice:
 
     name = "emulator"
     stream_number = None
+    conditionals = True
     block = 64
     most_blocks = 2
 
@@ -119,6 +120,33 @@ class EmulatedDevice:
     def end_capture(self):
         graph, self.recorded = self.recorded, None
         return graph
+
+    @property
+    def recording(self):
+        return self.recorded is not None
+
+    def condition(self):
+        return [None]
+
+    def set_condition(self, condition, flag):
+        def work():
+            condition[0] = int(self.bytes(flag)[:8].view(np.int64)[0])
+
+        assert self.recording
+        self._do(work)
+
+    def conditional(self, condition, loop, body):
+        outside, self.recorded = self.recorded, []
+        body()
+        inside, self.recorded = self.recorded, outside
+
+        def work():
+            while condition[0]:
+                self.replay(inside)
+                if not loop:
+                    return
+
+        self._do(work)
 
     def replay(self, graph):
         for work in graph:

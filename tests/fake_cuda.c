@@ -17,6 +17,8 @@ enum { MOST = 4096, WORDS = 192 };
 static char STREAM, CONTEXT, MODULE, HANDLE;
 static callback run_kernel;
 static int version = 13000, devices = 1, functions, allocations;
+static unsigned condition_table[MOST];
+static int conditions, conditional_nodes, has_conditionals = 1;
 static int streams_set, workspaces_set, captures, replays, graphs;
 static uint64_t memory_left = (uint64_t)8 << 30;
 static struct { char name[80]; int words; } function_table[MOST];
@@ -26,6 +28,7 @@ static struct { char *start; size_t size; } allocation_table[MOST];
 void fake_reset(callback f) {
     run_kernel = f; version = 13000; devices = 1; memory_left = (uint64_t)8 << 30;
     streams_set = workspaces_set = captures = replays = 0;
+    conditional_nodes = 0; has_conditionals = 1;
 }
 void fake_version(int v) { version = v; }
 void fake_devices(int n) { devices = n; }
@@ -56,7 +59,7 @@ int64_t fake_extent(address a) {
 }
 
 /* Graphs */
-enum kind { KERNEL, PRODUCT, COPY, FILL };
+enum kind { KERNEL, PRODUCT, COPY, FILL, SET, CONDITIONAL };
 typedef struct {
     int ta, tb, m, n, k, lda, ldb, ldc, batch, wide;
     long long sa, sb, sc;
@@ -72,9 +75,14 @@ typedef struct {
     char *target, *source;
     unsigned char byte;
     size_t size;
+    uint64_t handle;
+    int loop;
+    struct graph *body;
 } node;
-typedef struct { node *nodes; int count, room; } graph;
+typedef struct graph { node *nodes; int count, room; } graph;
 static graph *recording;
+int fake_conditionals(void) { return conditional_nodes; }
+void fake_without_conditionals(void) { has_conditionals = 0; }
 
 static double element(const char *base, long long i, int wide) {
     return wide ? ((const double *)base)[i] : ((const float *)base)[i];
@@ -96,7 +104,12 @@ static void multiply(const product *p) {
         else ((float *)p->c)[at] = (float)(p->alpha * sum + old);
     }
 }
+static void run(node *n);
+static void run_all(graph *g) { for (int i = 0; i < g->count; i++) run(&g->nodes[i]); }
 static void run(node *n) {
+    if (n->kind == SET) condition_table[n->handle] = *(unsigned *)n->source;
+    if (n->kind == CONDITIONAL)
+        while (condition_table[n->handle]) { run_all(n->body); if (!n->loop) break; }
     if (n->kind == KERNEL) run_kernel(n->function, n->x, n->y, n->block, n->words);
     if (n->kind == PRODUCT) multiply(&n->p);
     if (n->kind == COPY) memmove(n->target, n->source, n->size);
@@ -131,9 +144,11 @@ int cuStreamCreate(void **stream, unsigned flags) {
 int cuModuleLoadData(void **module, const void *image) {
     if (recording) return NOT_PERMITTED;
     *module = &MODULE;
+    if (!memcmp(image, "\n.version", 9) && has_conditionals) return 0;
     return memcmp(image, "\x7f""ELF", 4) ? INVALID_IMAGE : 0;
 }
 int cuModuleGetFunction(void **function, void *module, const char *name) {
+    if (!strcmp(name, "sg_set_condition")) { *function = (void *)(uintptr_t)(MOST + 1); return 0; }
     for (int i = 0; i < functions; i++)
         if (!strcmp(function_table[i].name, name)) {
             *function = (void *)(uintptr_t)(i + 1); return 0;
@@ -188,6 +203,12 @@ int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned 
                    void **parameters, void **extra) {
     node n = {KERNEL};
     n.function = (int)(uintptr_t)function - 1;
+    if (n.function == MOST) { /* faults outside of a graph */
+        n.kind = SET; n.handle = *(uint64_t *)parameters[0];
+        n.source = *(char **)parameters[1];
+        int known = n.handle && n.handle < MOST && fake_extent((address)n.source) >= 8;
+        return recording && known ? put(&n) : INVALID_HANDLE;
+    }
     int bad = n.function < 0 || n.function >= functions || stream != &STREAM;
     if (bad || !x || !y || z != 1 || !bx || bx > 1024 || by != 1 || bz != 1 || y > 65535)
         return 1;
@@ -206,6 +227,49 @@ int cuStreamEndCapture(void *stream, void **g) {
     if (!recording) return NOT_CAPTURING;
     *g = recording; recording = 0; return 0;
 }
+int cuStreamGetCaptureInfo_v3(void *stream, int *status, uint64_t *id, void **g,
+                              void ***nodes, void **edges, size_t *count) {
+    static void *last;
+    if (!recording || !has_conditionals) return NOT_CAPTURING;
+    last = (void *)(uintptr_t)recording->count;
+    *status = 1; *id = 1; *g = recording; *nodes = &last; *edges = 0;
+    *count = recording->count > 0;
+    return 0;
+}
+int cuStreamBeginCaptureToGraph(void *stream, void *g, void **after, void *edges,
+                                size_t count, int mode) {
+    graph *into = g;
+    if (recording) return NOT_CAPTURING;
+    if (count != (into->count > 0)) return INVALID_HANDLE;
+    if (count && (int)(uintptr_t)*after != into->count) return INVALID_HANDLE;
+    recording = into;
+    return 0;
+}
+int cuGraphConditionalHandleCreate(uint64_t *handle, void *g, void *context,
+                                   unsigned value, unsigned flags) {
+    if (!g || context != &CONTEXT || conditions == MOST - 1) return INVALID_HANDLE;
+    *handle = ++conditions;
+    return 0;
+}
+typedef struct {
+    int type, reserved[3]; uint64_t handle; int kind; unsigned size; void **graphs;
+    void *context; uint64_t unused[26];
+} node_parameters;
+int cuGraphAddNode_v2(void **made, void *g, void **after, void *edges, size_t count,
+                      node_parameters *p) {
+    graph *into = g;
+    if (recording || sizeof *p != 256 || p->type != 13 || p->size != 1) return 1;
+    if (!p->handle || p->handle > conditions || p->context != &CONTEXT) return 1;
+    if (count != 1 || (int)(uintptr_t)after[0] != into->count) return INVALID_HANDLE;
+    node n = {CONDITIONAL};
+    n.handle = p->handle; n.loop = p->kind; n.body = calloc(1, sizeof(graph));
+    p->graphs = malloc(sizeof(void *));
+    p->graphs[0] = n.body;
+    recording = into; put(&n); recording = 0;
+    *made = (void *)(uintptr_t)into->count;
+    conditional_nodes++;
+    return 0;
+}
 int cuGraphInstantiateWithFlags(void **ready, void *g, unsigned long long flags) {
     *ready = g; graphs++; return 0;
 }
@@ -216,7 +280,7 @@ int cuGraphLaunch(void *ready, void *stream) {
     graph *g = ready;
     if (recording) return NOT_PERMITTED;
     replays++;
-    for (int i = 0; i < g->count; i++) run(&g->nodes[i]);
+    run_all(g);
     return 0;
 }
 int cuStreamSynchronize(void *stream) { return recording ? NOT_PERMITTED : 0; }

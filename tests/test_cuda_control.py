@@ -1,4 +1,4 @@
-"""Control flow on the cuda target: loops unroll into the graph, branches do not."""
+"""Control flow on the cuda target: loops unroll, branches are conditional nodes."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,35 @@ def nested(x):
     return [last, sums, sg.grad(sg.sum(last), x)]
 
 
-GRAPHS = [scanned, backwards, counted, branched, switched, repeated, nested]
+def endless(x):
+    return [sg.while_loop(lambda c: sg.max(abs(c)) > 0.3, lambda c: c * 0.5, x)]
+
+
+def mixed(x):
+    """A branch in a loop of unknown length in a loop of known length."""
+
+    def row(total, v):
+        def step(c):
+            small = sg.sum(c) < 1
+            return sg.cond(small, lambda a: a * 0.5 - 0.01, lambda a: a * 0.25, c)
+
+        inner = sg.while_loop(lambda c: sg.max(abs(c)) > 0.1, step, total + v)
+        return inner, sg.cond(sg.sum(inner) > 0, sg.sin, sg.cos, inner)
+
+    return list(sg.scan(row, x[0], x))
+
+
+GRAPHS = [
+    endless,
+    mixed,
+    scanned,
+    backwards,
+    counted,
+    branched,
+    switched,
+    repeated,
+    nested,
+]
 
 
 @pytest.mark.parametrize("make", GRAPHS, ids=lambda f: f.__name__)
@@ -74,17 +102,37 @@ def test_control_flow_equals_the_reference(make, device):
     assert gpu.errors == []
 
 
-def test_loops_are_captured_and_branches_are_not():
-    captured = {}
-    for make in (scanned, branched):
-        gpu = FakeGpu()
-        x = sg.input("x", X.shape)
-        with using(gpu.driver()):
-            f = sg.compile(make(x), inputs=[x], target="cuda")
-        for _ in range(3):
-            f(X)
-        captured[make] = gpu.library.fake_captures()
-    assert captured == {scanned: 1, branched: 0}
+CONDITIONALS = {scanned: 0, branched: 2, switched: 4, repeated: 1}
+
+
+@pytest.mark.parametrize("make", CONDITIONALS, ids=lambda f: f.__name__)
+def test_loops_unroll_into_the_graph_and_branches_are_nodes_of_it(make):
+    gpu = FakeGpu()
+    x = sg.input("x", X.shape)
+    with using(gpu.driver()):
+        f = sg.compile(make(x), inputs=[x], target="cuda")
+    for _ in range(3):
+        f(X)
+    assert gpu.library.fake_captures() == 1
+    assert gpu.library.fake_replays() == 2
+    assert gpu.library.fake_conditionals() == CONDITIONALS[make]
+    assert gpu.errors == []
+
+
+@pytest.mark.parametrize("make", [branched, repeated], ids=lambda f: f.__name__)
+def test_without_conditional_nodes_the_host_looks(make):
+    gpu = FakeGpu()
+    gpu.library.fake_without_conditionals()
+    x = sg.input("x", X.shape)
+    outputs = make(x)
+    with using(gpu.driver()):
+        f = sg.compile(outputs, inputs=[x], target="cuda")
+    reference = sg.compile(outputs, inputs=[x], target="reference")
+    for value in (X, -X, 3 * X + 1):
+        for got, want in zip(f(value), reference(value), strict=True):
+            np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+    assert gpu.library.fake_captures() == 0
+    assert gpu.errors == []
 
 
 def test_a_loop_over_nothing():
@@ -100,12 +148,16 @@ def test_a_loop_over_nothing():
 
 def test_a_loop_past_its_limit():
     x = sg.input("x", ())
-    y = sg.while_loop(lambda c: c > 0, lambda c: c + 1, x, max_steps=7)
-    with using(EmulatedDevice()):
-        f = sg.compile(y, inputs=[x], target="cuda")
-    with pytest.raises(sg.LoopLimitError, match="max_steps=7.*at test_cuda_control.py"):
-        f(1.0)
-    assert f(-1.0) == -1
+    y = sg.while_loop(lambda c: c > 0, lambda c: c - 1, x, max_steps=7)
+    for device in (EmulatedDevice(), FakeGpu().driver()):
+        with using(device):
+            f = sg.compile(y, inputs=[x], target="cuda")
+        for _ in range(3):  # launched, captured, replayed
+            text = "max_steps=7.*at test_cuda_control.py"
+            with pytest.raises(sg.LoopLimitError, match=text):
+                f(7.5)
+            assert f(-1.0) == -1
+            assert f(7.0) == 0
 
 
 def recurrent():
@@ -213,3 +265,61 @@ def test_a_replay_of_known_length_is_captured():
             np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5)
     assert gpu.library.fake_captures() == 1
     assert gpu.library.fake_replays() == 2
+
+
+def deciding():
+    """A loss whose steps branch and loop as the data say."""
+    x, y = sg.input("x", ("batch", 3)), sg.input("y", ("batch",))
+    w = sg.parameter(np.float32([0.5, -0.5, 0.25]), name="w")
+    h = x @ w
+    start = sg.stop_gradient(sg.sum(h * h))
+    scale = sg.while_loop(lambda c: c > 0.5, lambda c: c * 0.5, start, max_steps=30)
+    error = h - y
+    above = sg.sum(error) > 0
+    loss = sg.cond(above, lambda e: sg.mean(e * e), lambda e: sg.mean(abs(e)), error)
+    return loss + 0 * scale
+
+
+@pytest.mark.parametrize("conditionals", [True, False])
+def test_training_with_branches_is_replayed_as_on_the_cpu(conditionals):
+    rng = np.random.default_rng(0)
+    data = {"x": rng.normal(size=(20, 3)).astype("float32")}
+    data["y"] = data["x"].sum(axis=1)
+    found = {}
+    for target in ("cuda", "cpu"):
+        with sg.Graph(seed=0):
+            loss = deciding()
+        gpu = FakeGpu()
+        if not conditionals:
+            gpu.library.fake_without_conditionals()
+        with using(gpu.driver()):
+            trainer = sg.Trainer(loss, optimizer=sg.optim.SGD(0.05), target=target)
+        history = trainer.fit(data, epochs=3, batch_size=4, progress=False)
+        found[target] = history["loss"]
+        if target == "cuda":
+            assert (gpu.library.fake_captures() > 0) == conditionals
+            assert (gpu.library.fake_conditionals() > 2) == conditionals
+        assert gpu.errors == []
+    np.testing.assert_allclose(found["cuda"], found["cpu"], rtol=1e-4)
+
+
+@pytest.mark.parametrize("device", ["emulator", "fake driver"])
+def test_a_loop_past_its_limit_in_a_replayed_step(device):
+    data = {"x": np.full((12, 1), 0.1, "float32")}
+    data["x"][9] = 8.0
+    with sg.Graph(seed=0):
+        x = sg.input("x", ("batch", 1))
+        w = sg.parameter(np.float32([1.0]), name="w")
+        n = sg.while_loop(
+            lambda c: c > 0.5, lambda c: c - 0.5, sg.stop_gradient(sg.max(x)),
+            max_steps=5,
+        )  # fmt: skip
+        loss = sg.mean(x * w) + 0 * n
+    gpu = FakeGpu()
+    with using(EmulatedDevice() if device == "emulator" else gpu.driver()):
+        trainer = sg.Trainer(loss, optimizer=sg.optim.SGD(0.1), target="cuda")
+    with pytest.raises(sg.LoopLimitError, match="max_steps=5") as caught:
+        trainer.fit(data, epochs=1, batch_size=2, shuffle=False, progress=False)
+    assert "in step 5, epoch 1" in caught.value.__notes__[0]
+    np.testing.assert_allclose(w.value, 1 - 4 * 0.1 * 0.1, rtol=1e-5)
+    assert gpu.errors == []

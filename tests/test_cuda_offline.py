@@ -16,7 +16,13 @@ from test_cuda_ops import TURNED, samples_of
 from test_cuda_training import MODELS, data_of
 
 import staticgrad as sg
-from staticgrad.compiler.cuda.compile import compile_kernel
+from staticgrad.compiler.cuda.compile import compile_kernel, linked
+from staticgrad.compiler.cuda.conditional import (
+    SETTER,
+    SETTING,
+    decision_source,
+    increment_source,
+)
 from staticgrad.compiler.cuda.device import using
 from staticgrad.compiler.cuda.feeding import gather_source, record_source
 from staticgrad.compiler.cuda.launches import finite_source
@@ -67,7 +73,18 @@ def test_kernels_of_the_training_loop():
     device.load(record_source(["float16", "bfloat16", "bool"], [False] * 3, True))
     device.load(finite_source(["float32", "float64"]))
     device.load(finite_source(["float16", "bfloat16"]))
-    assert len(device.seen) == 10
+    for dtype in ("bool", "int64", "int32"):
+        device.load(decision_source(np.dtype(dtype)))
+    device.load(increment_source())
+    assert len(device.seen) == 14
+
+
+@quietly
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_what_sets_conditions_is_assembled(capability):
+    code, log = linked(SETTING, SETTER, capability)
+    assert code[:4] == b"\x7fELF"
+    assert SETTER in log
 
 
 @quietly

@@ -44,6 +44,7 @@ class Device(Protocol):
     name: str
     block: int  # threads per block
     most_blocks: int  # of a kernel that walks over its work
+    conditionals: bool  # whether graphs can hold branches and loops
 
     @property
     def stream_number(self) -> int | None:
@@ -83,6 +84,19 @@ class Device(Protocol):
 
     def end_capture(self) -> Any:
         """The graph of what was recorded."""
+
+    @property
+    def recording(self) -> bool:
+        """Whether work is recorded."""
+
+    def condition(self) -> Any:
+        """A new condition of what is recorded; outside, loads what it needs."""
+
+    def set_condition(self, condition: Any, flag: int) -> None:
+        """The condition becomes what the int64 at `flag` is then, 0 or 1."""
+
+    def conditional(self, condition: Any, loop: bool, body: Callable[[], None]) -> None:
+        """What `body` records is done if, or as long as, the condition is 1."""
 
     def replay(self, graph: Any) -> None:
         """Do what was recorded."""

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from staticgrad.compiler.codegen.cuda import CudaSource
 from staticgrad.compiler.cuda.blas import Blas
 from staticgrad.compiler.cuda.compile import Image, compile_kernel
+from staticgrad.compiler.cuda.conditional import SETTER, SETTING
 from staticgrad.compiler.cuda.device import Product
 from staticgrad.compiler.vm import STATUS_WORDS
 from staticgrad.errors import DeviceError
@@ -35,6 +36,7 @@ OLDEST_DRIVER = 13000
 _MAJOR, _MINOR, _MULTIPROCESSORS = 75, 76, 16  # CU_DEVICE_ATTRIBUTE_...
 _NON_BLOCKING = 1  # the legacy stream cannot be captured
 _THREAD_LOCAL = 1  # capture mode: what other threads do is their business
+_CONDITIONAL = 13  # CU_GRAPH_NODE_TYPE_CONDITIONAL
 _OUT_OF_MEMORY, _NO_DEVICE = 2, 100
 _BLOCKS_PER_MULTIPROCESSOR = 8
 
@@ -44,6 +46,21 @@ _TEXTS = {
     900: "an operation that must not be captured",
     901: "a capture that was broken off",
 }
+
+
+class NodeParameters(ctypes.Structure):
+    """CUgraphNodeParams of a conditional node; 256 bytes."""
+
+    _fields_ = (
+        ("type", ctypes.c_int32),
+        ("reserved", ctypes.c_int32 * 3),
+        ("handle", ctypes.c_uint64),
+        ("kind", ctypes.c_int32),  # 0: if, 1: while
+        ("size", ctypes.c_uint32),  # of `graphs`
+        ("graphs", ctypes.POINTER(ctypes.c_void_p)),  # written by the driver
+        ("context", ctypes.c_void_p),
+        ("unused", ctypes.c_uint64 * 26),
+    )
 
 
 class ReadyGraph:
@@ -59,6 +76,7 @@ class Driver:
     """The first visible GPU."""
 
     block = 256
+    conditionals = True
 
     def __init__(
         self, library: str = LIBRARY, cublas: str | None = None,
@@ -72,6 +90,7 @@ class Driver:
         self._freed: list[int] = []
         self._dropped: list[ctypes.c_void_p] = []
         self._capturing = False
+        self._setter: ctypes.c_void_p | None = None
         self._call("cuInit", 0)
         self._check_version()
         self._open()
@@ -257,6 +276,94 @@ class Driver:
         graph_ready = ReadyGraph(ready)
         weakref.finalize(graph_ready, self._dropped.append, ready)
         return graph_ready
+
+    @property
+    def recording(self) -> bool:
+        """Whether work is recorded."""
+        return self._capturing
+
+    # Conditional nodes
+
+    def condition(self) -> int:
+        """A new condition of what is recorded; outside, loads what it needs."""
+        if not self._capturing:
+            self._load_setter()
+            return 0
+        graph, _ = self._so_far()
+        handle = ctypes.c_uint64()
+        self._conditional(
+            "cuGraphConditionalHandleCreate", ctypes.byref(handle), graph,
+            self._context, 0, 0,
+        )  # fmt: skip
+        return handle.value
+
+    def _load_setter(self) -> None:
+        if self._setter is None:
+            self._enter()
+            module, function = ctypes.c_void_p(), ctypes.c_void_p()
+            text = SETTING.encode()
+            self._conditional("cuModuleLoadData", ctypes.byref(module), text)
+            self._call(
+                "cuModuleGetFunction", ctypes.byref(function), module, SETTER.encode()
+            )
+            self._setter = function
+
+    def _conditional(self, name: str, *arguments: Any) -> None:
+        """A call without which graphs hold no branches: they ask the host then."""
+        try:
+            self._call(name, *arguments)
+        except (AttributeError, DeviceError) as error:
+            self.conditionals = False
+            raise DeviceError(f"no conditional nodes in graphs: {error}") from error
+
+    def _so_far(self) -> tuple[ctypes.c_void_p, Any]:
+        """The graph that is recorded, and the nodes that the next one follows."""
+        status, number = ctypes.c_int(), ctypes.c_uint64()
+        graph, count = ctypes.c_void_p(), ctypes.c_size_t()
+        nodes, edges = ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_void_p()
+        self._conditional(
+            "cuStreamGetCaptureInfo_v3", self.stream, *map(
+                ctypes.byref, (status, number, graph, nodes, edges, count)
+            ),
+        )  # fmt: skip
+        found = (ctypes.c_void_p * count.value)(*(nodes[n] for n in range(count.value)))
+        return graph, found
+
+    def set_condition(self, condition: int, flag: int) -> None:
+        """The condition becomes what the int64 at `flag` is then, 0 or 1."""
+        assert self._setter is not None
+        self.launch((self._setter, ("int64", "*int64")), (1, 1), 1, (condition, flag))
+
+    def conditional(self, condition: int, loop: bool, body: Callable[[], None]) -> None:
+        """What `body` records is done if, or as long as, the condition is 1."""
+        graph, before = self._so_far()
+        self._stop_recording()
+        node = ctypes.c_void_p()
+        asked = NodeParameters(
+            type=_CONDITIONAL, handle=condition, kind=int(loop), size=1,
+            context=self._context.value,
+        )  # fmt: skip
+        self._conditional(
+            "cuGraphAddNode_v2", ctypes.byref(node), graph, before, None,
+            _size(len(before)), ctypes.byref(asked),
+        )  # fmt: skip
+        self._record_into(ctypes.c_void_p(asked.graphs[0]), None)
+        body()
+        self._stop_recording()
+        self._record_into(graph, node)
+
+    def _stop_recording(self) -> None:
+        graph = ctypes.c_void_p()
+        self._call("cuStreamEndCapture", self.stream, ctypes.byref(graph))
+
+    def _record_into(
+        self, graph: ctypes.c_void_p, after: ctypes.c_void_p | None
+    ) -> None:
+        self._conditional(
+            "cuStreamBeginCaptureToGraph", self.stream, graph,
+            None if after is None else ctypes.byref(after), None,
+            _size(after is not None), _THREAD_LOCAL,
+        )  # fmt: skip
 
     def replay(self, graph: ReadyGraph) -> None:
         """Do what was recorded."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -17,6 +18,11 @@ import numpy.typing as npt
 
 from staticgrad.compiler import snapshots
 from staticgrad.compiler.cuda.arrays import DeviceArray, new_array
+from staticgrad.compiler.cuda.conditional import (
+    ENDLESS,
+    decision_source,
+    increment_source,
+)
 from staticgrad.compiler.cuda.device import Device, captured
 from staticgrad.compiler.cuda.feeding import count_source
 from staticgrad.compiler.cuda.hosting import HostCall, run_on_host
@@ -45,7 +51,7 @@ from staticgrad.compiler.cuda.steps import (
 from staticgrad.compiler.failures import failure, limit_text
 from staticgrad.compiler.schedule import stored_by
 from staticgrad.compiler.vm import STATUS_CODE, STATUS_WORDS
-from staticgrad.errors import LoopLimitError
+from staticgrad.errors import DeviceError, LoopLimitError
 from staticgrad.ir.node import Storage
 from staticgrad.ir.size import evaluate
 from staticgrad.ir.source import at
@@ -100,10 +106,30 @@ class CudaFrame:
         self._mirrors = self._mirrored()
         self._layout()
         self._moving = self._windows()
-        self.capturable = not any(map(_waits, sized.steps))
+        self._waits = any(map(_waits, sized.steps))
+        looking = [s for s in sized.steps if isinstance(s, Unless)]
+        self._looks = bool(looking)
         self._kernels = [self._kernel(step) for step in sized.steps]
         self._graph: Any = None
         self._runs = 0
+        if self._looks and device.conditionals and not self._waits:
+            self._prepare({step.dtype for step in looking})
+
+    def _prepare(self, dtypes: set[DType]) -> None:
+        """Have ready what conditional nodes need: nothing is loaded in a capture."""
+        device = self.device
+        try:
+            device.condition()
+        except DeviceError:
+            return  # the host looks, as capturable says
+        self._flag = Memory(device, {"flag": 8})
+        self._decide = {d: device.load(decision_source(d)) for d in dtypes}
+        self._increment = device.load(increment_source())
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a graph can hold all steps."""
+        return not self._waits and (self.device.conditionals or not self._looks)
 
     def _kernel(self, step: Step) -> Any:
         """What a step launches, loaded; None if it launches nothing."""
@@ -221,7 +247,11 @@ class CudaFrame:
     def run(self) -> None:
         """Launch or replay all steps; inputs are in place."""
         if self._graph is None and self._runs and self.capturable:
-            self._graph = captured(self.device, self.issue)
+            try:
+                self._graph = captured(self.device, self.issue)
+            except DeviceError:
+                if self.capturable:  # it was not for the conditional nodes
+                    raise
         if self._graph is not None:
             self.device.replay(self._graph)
         else:
@@ -232,6 +262,9 @@ class CudaFrame:
         """Every step in order; loops of known length unroll, branches ask the host."""
         steps, number = self.sized.steps, 0
         self._states.clear()
+        if self.device.recording:
+            self._record(0, len(steps))
+            return
         while number < len(steps):
             step, kernel = steps[number], self._kernels[number]
             number += 1
@@ -239,6 +272,79 @@ class CudaFrame:
                 number = self._control(step, number, kernel)
             else:
                 self._step(step, kernel)
+
+    # Recording: branches and loops that the device decides become conditional nodes
+
+    def _record(self, first: int, stop: int) -> None:
+        number = first
+        while number < stop:
+            step, kernel = self.sized.steps[number], self._kernels[number]
+            if isinstance(step, Enter) and step.length is None:
+                number = self._record_loop(step, number, kernel)
+            elif isinstance(step, Unless):
+                number = self._record_branch(step, number)
+            elif isinstance(step, Control):
+                number = self._control(step, number + 1, kernel)
+            else:
+                self._step(step, kernel)
+                number += 1
+
+    def _record_branch(self, test: Unless, number: int) -> int:
+        """One side ends with a jump behind the other, which may test again."""
+        device, jump = self.device, self.sized.steps[test.target]
+        assert isinstance(jump, Jump)
+        sides = ((number + 1, test.target), (test.target + 1, jump.target))
+        conditions = [device.condition() for _ in sides]
+        for negated, condition in enumerate(conditions):
+            self._decided(test, condition, negated=negated)
+        for condition, side in zip(conditions, sides, strict=True):
+            device.conditional(condition, False, partial(self._record, *side))
+        return jump.target + 1
+
+    def _record_loop(self, enter: Enter, number: int, kernel: Any) -> int:
+        """Condition, test, perhaps a limit, body; the condition again in each step."""
+        steps, end = self.sized.steps, enter.target
+        test = next(
+            n for n in range(number, end)
+            if isinstance(steps[n], Unless) and steps[n].target == end  # type: ignore[union-attr]
+        )  # fmt: skip
+        limit, asked = steps[test + 1], steps[test]
+        assert isinstance(asked, Unless)
+        limited = isinstance(limit, Limit) and limit.target == end
+        condition = self.device.condition()
+        bound = limit if limited else None
+
+        def ask() -> None:
+            self._record(number + 1, test)
+            self._decided(asked, condition, enter.counter, bound)
+
+        def again() -> None:
+            self._record(test + 1 + limited, end)
+            place = [self.address(enter.counter)]
+            self.device.launch(self._increment, (1, 1), LANES, place)
+            ask()
+
+        self._count(kernel, enter.loop, enter.counter, 0)
+        ask()
+        self.device.conditional(condition, True, again)
+        return end + 1
+
+    def _decided(
+        self, test: Unless, condition: Any, counter: Place | None = None,
+        limit: Step | None = None, negated: int = 0,
+    ) -> None:  # fmt: skip
+        """Set a condition to what a test says, for a loop if there is a counter."""
+        flag = self._flag.addresses["flag"]
+        most, which = -1 if counter is None else ENDLESS, 0
+        if isinstance(limit, Limit):
+            most, which = limit.value, limit.number
+        arguments = [
+            flag, self.address(test.place), test.value, negated,
+            flag if counter is None else self.address(counter), most, which,
+            self.address(Place(STATUS)),
+        ]  # fmt: skip
+        self.device.launch(self._decide[test.dtype], (1, 1), LANES, arguments)
+        self.device.set_condition(condition, flag)
 
     def _control(self, step: Control, following: int, kernel: Any) -> int:
         """The number of the step that comes next."""
@@ -385,7 +491,7 @@ _TARGETS = (snapshots.BACK, snapshots.STORE, snapshots.RESTORE, snapshots.DONE)
 def _waits(step: Step) -> bool:
     """Whether the host has to know what the device has computed, or has to work."""
     unknown = isinstance(step, Next) and isinstance(step.count, Place)
-    return unknown or isinstance(step, Unless | Limit | Note | HostCall)
+    return unknown or isinstance(step, Note | HostCall)
 
 
 def _aligned(size: int) -> int:

@@ -123,7 +123,9 @@ def _control(
             return Unless(place, buffers[mark.buffer].dtype, mark.value)
         case "limit":
             source = mark.site.source if mark.site else None
-            return Limit(place, mark.value, source)
+            limits = [m for m in code.flat.marks if m.kind == "limit"]
+            number = next(n for n, limit in enumerate(limits) if limit is mark)
+            return Limit(place, mark.value, source, number)
         case "jump":
             return Jump()
         case "clear":

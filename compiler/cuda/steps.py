@@ -106,11 +106,12 @@ class Unless:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """LoopLimitError if the int64 at `place` is `value`."""
+    """LoopLimitError for limit `number` if the int64 at `place` is `value`."""
 
     place: Place
     value: int
     source: Source | None
+    number: int
     target: int = -1
 
 
