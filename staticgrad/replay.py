@@ -32,8 +32,9 @@ from staticgrad.compiler.cuda.feeding import (
     gather_source,
     record_source,
 )
-from staticgrad.compiler.cuda.frame import CudaFrame, Memory
+from staticgrad.compiler.cuda.frame import CudaFrame
 from staticgrad.compiler.cuda.launches import LANES
+from staticgrad.compiler.cuda.memory import Memory
 from staticgrad.compiler.executable import Executable
 from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.vm import FINISHED, STATUS_CODE, STATUS_WORDS, STOPPED

@@ -21,8 +21,9 @@ from staticgrad.compiler.cuda.arrays import DeviceArray, seen_on
 from staticgrad.compiler.cuda.chunks import chunks_on_gpu
 from staticgrad.compiler.cuda.code import CudaCode, cuda_code
 from staticgrad.compiler.cuda.device import Device
-from staticgrad.compiler.cuda.frame import CudaFrame, Memory
+from staticgrad.compiler.cuda.frame import CudaFrame
 from staticgrad.compiler.cuda.launches import launches
+from staticgrad.compiler.cuda.memory import Memory
 from staticgrad.compiler.kernels import GemmKernel, LoopKernel, Site
 from staticgrad.compiler.locks import fork_safe_lock
 from staticgrad.compiler.plan import Plan

@@ -9,26 +9,23 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any, Generic, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from staticgrad.compiler import snapshots
 from staticgrad.compiler.cuda.arrays import DeviceArray, new_array
-from staticgrad.compiler.cuda.conditional import (
-    ENDLESS,
-    decision_source,
-    increment_source,
-)
 from staticgrad.compiler.cuda.device import Device, captured
 from staticgrad.compiler.cuda.feeding import count_source
 from staticgrad.compiler.cuda.hosting import HostCall, run_on_host
 from staticgrad.compiler.cuda.launches import LANES, Launches
+from staticgrad.compiler.cuda.memory import Memory, aligned
 from staticgrad.compiler.cuda.mirrors import Mirror, mirror_of
+from staticgrad.compiler.cuda.recording import Recorder
 from staticgrad.compiler.cuda.steps import (
+    STATUS,
     Again,
     Argument,
     Clear,
@@ -59,25 +56,7 @@ from staticgrad.ir.types import INT64, DType
 
 Array = npt.NDArray[Any]
 
-ALIGNMENT = 256
-STATUS = -1
 STATUS_BYTES = 8 * STATUS_WORDS
-
-
-Name = TypeVar("Name")
-
-
-class Memory(Generic[Name]):
-    """Parts of one allocation, by name; freed with this object."""
-
-    def __init__(self, device: Device, sizes: Mapping[Name, int]) -> None:
-        offsets = np.cumsum([0, *map(_aligned, sizes.values())])
-        base = device.allocate(int(offsets[-1]))
-        weakref.finalize(self, device.free, base)
-        self.addresses = {
-            name: base + int(offset)
-            for name, offset in zip(sizes, offsets[:-1], strict=True)
-        }
 
 
 class CudaFrame:
@@ -109,22 +88,10 @@ class CudaFrame:
         self._waits = any(map(_waits, sized.steps))
         looking = [s for s in sized.steps if isinstance(s, Unless)]
         self._looks = bool(looking)
-        self._kernels = [self._kernel(step) for step in sized.steps]
+        self.kernels = [self._kernel(step) for step in sized.steps]
         self._graph: Any = None
         self._runs = 0
-        if self._looks and device.conditionals and not self._waits:
-            self._prepare({step.dtype for step in looking})
-
-    def _prepare(self, dtypes: set[DType]) -> None:
-        """Have ready what conditional nodes need: nothing is loaded in a capture."""
-        device = self.device
-        try:
-            device.condition()
-        except DeviceError:
-            return  # the host looks, as capturable says
-        self._flag = Memory(device, {"flag": 8})
-        self._decide = {d: device.load(decision_source(d)) for d in dtypes}
-        self._increment = device.load(increment_source())
+        self._recorder = Recorder(self, {step.dtype for step in looking})
 
     @property
     def capturable(self) -> bool:
@@ -170,7 +137,7 @@ class CudaFrame:
     def _layout(self) -> None:
         """Addresses within one block: arena, scratch, inputs, outputs, status."""
         sized, buffers = self.sized, self.sized.code.schedule.buffers
-        size = _aligned(sized.plan.arena_bytes)
+        size = aligned(sized.plan.arena_bytes)
         offsets: dict[int, int] = {
             number: offset
             for number, offset in enumerate(sized.spread.offsets)
@@ -178,20 +145,20 @@ class CudaFrame:
         }
         for number, area in enumerate(sized.scratch):
             offsets[-2 - number] = size
-            size += _aligned(area)
+            size += aligned(area)
         self.inputs: dict[int, int] = {}
         for buffer in buffers:
             if buffer.kind == "input":
                 offsets[buffer.number] = size
                 self.inputs[buffer.position] = buffer.number
-                size += _aligned(sized.spread.bytes[buffer.number])
+                size += aligned(sized.spread.bytes[buffer.number])
         first = size
         self.shapes = [self._shape(number) for number in sized.code.schedule.outputs]
         for number, (shape, dtype) in zip(
             sized.output_buffers, self.shapes, strict=True
         ):
             offsets[number] = size
-            size += _aligned(math.prod(shape) * dtype.itemsize)
+            size += aligned(math.prod(shape) * dtype.itemsize)
         offsets[STATUS] = size
         size += STATUS_BYTES
         self.base = self.device.allocate(size)
@@ -263,102 +230,29 @@ class CudaFrame:
         steps, number = self.sized.steps, 0
         self._states.clear()
         if self.device.recording:
-            self._record(0, len(steps))
+            self._recorder.record(0, len(steps))
             return
         while number < len(steps):
-            step, kernel = steps[number], self._kernels[number]
+            step, kernel = steps[number], self.kernels[number]
             number += 1
             if isinstance(step, Control):
-                number = self._control(step, number, kernel)
+                number = self.control(step, number, kernel)
             else:
-                self._step(step, kernel)
+                self.work(step, kernel)
 
-    # Recording: branches and loops that the device decides become conditional nodes
-
-    def _record(self, first: int, stop: int) -> None:
-        number = first
-        while number < stop:
-            step, kernel = self.sized.steps[number], self._kernels[number]
-            if isinstance(step, Enter) and step.length is None:
-                number = self._record_loop(step, number, kernel)
-            elif isinstance(step, Unless):
-                number = self._record_branch(step, number)
-            elif isinstance(step, Control):
-                number = self._control(step, number + 1, kernel)
-            else:
-                self._step(step, kernel)
-                number += 1
-
-    def _record_branch(self, test: Unless, number: int) -> int:
-        """One side ends with a jump behind the other, which may test again."""
-        device, jump = self.device, self.sized.steps[test.target]
-        assert isinstance(jump, Jump)
-        sides = ((number + 1, test.target), (test.target + 1, jump.target))
-        conditions = [device.condition() for _ in sides]
-        for negated, condition in enumerate(conditions):
-            self._decided(test, condition, negated=negated)
-        for condition, side in zip(conditions, sides, strict=True):
-            device.conditional(condition, False, partial(self._record, *side))
-        return jump.target + 1
-
-    def _record_loop(self, enter: Enter, number: int, kernel: Any) -> int:
-        """Condition, test, perhaps a limit, body; the condition again in each step."""
-        steps, end = self.sized.steps, enter.target
-        test = next(
-            n for n in range(number, end)
-            if isinstance(steps[n], Unless) and steps[n].target == end  # type: ignore[union-attr]
-        )  # fmt: skip
-        limit, asked = steps[test + 1], steps[test]
-        assert isinstance(asked, Unless)
-        limited = isinstance(limit, Limit) and limit.target == end
-        condition = self.device.condition()
-        bound = limit if limited else None
-
-        def ask() -> None:
-            self._record(number + 1, test)
-            self._decided(asked, condition, enter.counter, bound)
-
-        def again() -> None:
-            self._record(test + 1 + limited, end)
-            place = [self.address(enter.counter)]
-            self.device.launch(self._increment, (1, 1), LANES, place)
-            ask()
-
-        self._count(kernel, enter.loop, enter.counter, 0)
-        ask()
-        self.device.conditional(condition, True, again)
-        return end + 1
-
-    def _decided(
-        self, test: Unless, condition: Any, counter: Place | None = None,
-        limit: Step | None = None, negated: int = 0,
-    ) -> None:  # fmt: skip
-        """Set a condition to what a test says, for a loop if there is a counter."""
-        flag = self._flag.addresses["flag"]
-        most, which = -1 if counter is None else ENDLESS, 0
-        if isinstance(limit, Limit):
-            most, which = limit.value, limit.number
-        arguments = [
-            flag, self.address(test.place), test.value, negated,
-            flag if counter is None else self.address(counter), most, which,
-            self.address(Place(STATUS)),
-        ]  # fmt: skip
-        self.device.launch(self._decide[test.dtype], (1, 1), LANES, arguments)
-        self.device.set_condition(condition, flag)
-
-    def _control(self, step: Control, following: int, kernel: Any) -> int:
+    def control(self, step: Control, following: int, kernel: Any) -> int:
         """The number of the step that comes next."""
         match step:
             case Enter(loop, counter, length, reverse, target):
                 if length == 0:
                     return target + 1
                 start = (length or 1) - 1 if reverse else 0
-                self._count(kernel, loop, counter, start)
+                self.count(kernel, loop, counter, start)
             case Again(loop, counter, length, reverse, target):
                 position = self._position[loop] + (-1 if reverse else 1)
                 if length is not None and not 0 <= position < length:
                     return following
-                self._count(kernel, loop, counter, position)
+                self.count(kernel, loop, counter, position)
                 return target + 1
             case Unless(place, dtype, value, target):
                 if self._read(place, dtype) != value:
@@ -398,14 +292,14 @@ class CudaFrame:
         self._slot = int(state[snapshots.SLOT])
         done = action == snapshots.DONE
         position = 0 if done else int(state[snapshots.POSITION])
-        self._count(kernel, step.loop, step.counter, position)
+        self.count(kernel, step.loop, step.counter, position)
         if done:
             del self._states[number]
         if action == snapshots.FORWARD:
             return following
         return step.targets[_TARGETS.index(action)] + 1
 
-    def _count(self, kernel: Any, loop: int, counter: Place, position: int) -> None:
+    def count(self, kernel: Any, loop: int, counter: Place, position: int) -> None:
         """Begin a step of a loop."""
         self._position[loop] = position
         arguments = [self.address(counter), position]
@@ -416,7 +310,8 @@ class CudaFrame:
         self.device.read(self.address(place), value)
         return int(value[0])
 
-    def _step(self, step: Work, kernel: Any) -> None:
+    def work(self, step: Work, kernel: Any) -> None:
+        """Do a step."""
         device = self.device
         match step:
             case Launch(_, grid, block, arguments):
@@ -492,7 +387,3 @@ def _waits(step: Step) -> bool:
     """Whether the host has to know what the device has computed, or has to work."""
     unknown = isinstance(step, Next) and isinstance(step.count, Place)
     return unknown or isinstance(step, Note | HostCall)
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT

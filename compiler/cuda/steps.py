@@ -15,12 +15,15 @@ from staticgrad.compiler.cuda.hosting import HostCall
 from staticgrad.ir.source import Source
 from staticgrad.ir.types import DType
 
+STATUS = -1
+"""The buffer that stands for the status."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """The address of `buffer`, `offset` bytes further.
 
-    Buffer -1 is the status, -2 - k the scratch area k.
+    Buffer -2 - k is the scratch area k.
     """
 
     buffer: int
