@@ -16,7 +16,7 @@ from benchmarks.engines import ENGINES
 ROOT = Path(__file__).resolve().parent.parent
 
 
-EXCEPTION = re.compile(r"[\w.]*(Error|Exception|Interrupt|Bug)\b")
+EXCEPTION = re.compile(r"[\w.]*(Error|Exception|Interrupt|Bug|Unsupported)\b")
 
 
 class WorkerError(RuntimeError):
