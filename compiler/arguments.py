@@ -129,6 +129,12 @@ class Signature:
                 )
             return value
         found = _as_array(value, name, dtype)
+        if found.dtype.kind in "OSU":
+            raise DTypeError(
+                f"input {name!r} requires numbers as {dtype}, got "
+                f"{type(value).__name__} of dtype {found.dtype.name}; pass an array, a "
+                f"number or lists of numbers{at(here())}"
+            )
         if not np.can_cast(found.dtype, dtype, "same_kind"):
             raise DTypeError(
                 f"input {name!r} requires {dtype}, got {found.dtype}; "

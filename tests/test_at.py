@@ -274,6 +274,10 @@ def test_bincount():
     assert np.array_equal(total, np.bincount(x, w, 5))
     with pytest.raises(ShapeError, match="a length"):
         sg.bincount(x)
+    longer = sg.bincount(x, length=4, minlength=6)
+    assert np.array_equal(sg.compile(longer)(), np.bincount(x, minlength=6))
+    with pytest.raises(ShapeError, match="on the data, got minlength=5; pass length="):
+        np.bincount(sg.constant(x), minlength=5)
     with pytest.raises(ShapeError, match="an id for each element"):
         sg.segment_sum(x, np.zeros((2, 2), int), 3)
 

@@ -500,6 +500,22 @@ def test_two_inputs_of_one_name():
         sg.compile(x + other)
 
 
+@pytest.mark.parametrize(
+    ("value", "got"),
+    [
+        (None, "NoneType of dtype object"),
+        ("hello", "str of dtype str"),
+        (b"ab", "bytes of dtype bytes"),
+        ([[None]], "list of dtype object"),
+        (np.array([None]), "ndarray of dtype object"),
+    ],
+)
+def test_what_is_no_number(value, got):
+    f = sg.compile(sg.input("x", (1,)) * 2)
+    with raises(sg.DTypeError, "input 'x' requires numbers as float32", got, "lists"):
+        f(value)
+
+
 @pytest.mark.parametrize("leaf", [sg.parameter, sg.state])
 @pytest.mark.parametrize(
     ("value", "error", "text"),

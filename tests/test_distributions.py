@@ -322,3 +322,8 @@ def test_refusals(build, error, match):
     with pytest.raises(error, match=match) as caught:
         build()
     assert "test_distributions.py:" in str(caught.value)
+
+
+def test_categorical_of_nan_is_the_first_nan():
+    logits = sg.constant(np.float32([0, 1, np.nan, np.nan]))
+    assert sg.compile(r.categorical(KEY, logits))() == 2

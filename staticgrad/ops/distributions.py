@@ -382,7 +382,8 @@ def categorical(
 
     The largest of `logits` plus Gumbel's numbers is taken. `shape` is that of the
     result, to which the shape of `logits` without `axis` broadcasts, and which it is by
-    default. -inf is never chosen.
+    default. -inf is never chosen; where a logit is NaN the index is that of the first
+    NaN, as of NumPy's argmax.
 
     >>> import staticgrad as sg
     >>> logits = [0.0, -float("inf"), 0.0]

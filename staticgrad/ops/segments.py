@@ -113,12 +113,17 @@ def _extreme(dtype: DType, sign: int) -> float:
 
 
 def bincount(
-    x: ArrayLike, weights: ArrayLike | None = None, length: int | Size | None = None
+    x: ArrayLike,
+    weights: ArrayLike | None = None,
+    length: int | Size | None = None,
+    *,
+    minlength: int = 0,
 ) -> Tensor:
     """How often each number from 0 to length - 1 occurs in `x`, or its total weight.
 
     Unlike NumPy's, the result has a `length` that does not depend on the data; a number
-    outside of it is an IndexOutOfRange.
+    outside of it is an IndexOutOfRange. A `minlength` is no length, and a ShapeError
+    where there is none; a `length` below it becomes it.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.bincount([0, 2, 2], length=4), target="reference")().tolist()
@@ -127,7 +132,11 @@ def bincount(
     numbers = as_tensor(x)
     if length is None:
         rule = "a length, since that of the result cannot depend on the data"
+        if minlength:
+            rule += f", got minlength={minlength}"
         raise shape_error("bincount", (numbers,), rule, "pass length=")
+    if isinstance(length, int):
+        length = max(length, minlength)
     if numbers.ndim != 1:
         raise shape_error("bincount", (numbers,), "an array of one axis")
     if weights is None:
