@@ -224,6 +224,7 @@ def features(_, device):
             found[part.__name__] = part(device)
         except Exception:  # noqa: BLE001  the others are worth having
             failed[part.__name__] = traceback.format_exc()[-2000:]
+    found["conditional nodes"] = device.conditionals
     return found | {"failed": failed}
 
 

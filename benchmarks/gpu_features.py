@@ -56,6 +56,19 @@ def on_the_host():
     return [sg.pure_callback(np.sort, (8,), "float32", y) * 2], [x], [values(8)]
 
 
+def conditional_nodes():
+    """A branch in a loop that its condition ends, both decided inside of the graph."""
+    x = sg.input("x", (4,))
+
+    def step(c):
+        above = sg.sum(c) > 0
+        return sg.cond(above, lambda v: v * 0.5, lambda v: v * 0.25 + 0.01, c)
+
+    y = sg.while_loop(lambda c: sg.max(abs(c)) > 0.1, step, x, max_steps=60)
+    index = sg.sum(x > 0) % 3
+    return [y, sg.switch(index, [sg.sin, sg.cos, sg.exp], x)], [x], [values(4)]
+
+
 def branches():
     """A branch, a loop that its condition ends, and their gradients."""
     x = sg.input("x", (4,))
@@ -92,7 +105,10 @@ def convolution():
     return [y, *sg.grad(loss, [x, w])], [x, w], given
 
 
-GRAPHS = [own_function, on_the_host, branches, from_snapshots, turned, convolution]
+GRAPHS = [
+    own_function, on_the_host, conditional_nodes, branches, from_snapshots, turned,
+    convolution,
+]  # fmt: skip
 
 
 def budget(device):

@@ -22,7 +22,7 @@ def test_the_checks_pass_in_the_emulator(tmp_path, capsys):
     assert len(errors) == 6
     assert found["surroundings"]["device"] == "emulator"
     assert found["features"]["failed"] == {}
-    assert len(found["features"]) == len(gpu_check.GRAPHS) + len(gpu_check.PARTS) + 1
+    assert len(found["features"]) == len(gpu_check.GRAPHS) + len(gpu_check.PARTS) + 2
 
 
 def test_a_wrong_result_is_noticed(tmp_path, capsys, monkeypatch):
