@@ -1,7 +1,7 @@
 """Fusion: which nodes share one kernel.
 
 Nodes are taken in topological order; each joins the group of one of its inputs, or a
-group that reads the same tensor, if
+group that reads the same tensor (of single numbers: another element of it), if
 
 * its loop axes are the group's (up to views, broadcasting and axes of size 1),
 * no path leads from the group to the node through another group (convexity),
@@ -131,6 +131,8 @@ class _Fusion:
         self.live: dict[Group, None] = {}
         self.home: dict[Tensor, Group] = {}
         self.readers: dict[Tensor, list[Group]] = {}
+        # the last group of single numbers that took one out of each tensor
+        self.singles: dict[Tensor, Group] = {}
         self.stored_in: dict[Node, Group] = {}
         self.place: dict[Node, int] = {}
         self.before_commit = 0
@@ -185,7 +187,10 @@ class _Fusion:
             for group in self.readers.get(base, [])[-SHARED_GROUPS:][::-1]
             if _spans(group, base)
         ]
-        for group in makers + sharing:
+        single = all(dim == 1 for dim in loop_shape(node))
+        near = [self.singles[b] for b in bases if single and b in self.singles]
+        near = [group for group in near if group in self.live]
+        for group in makers + sharing + near:
             if group.kind == "loop" and group not in seen:
                 seen.append(group)
         return seen
@@ -397,6 +402,8 @@ class _Fusion:
             return
         axes = read_axes(node, position, fit.axes)
         if axes is None:
+            if not group.axes:
+                self.singles[base] = group
             return
         group.axis_of[base] = axes
         self.readers.setdefault(base, []).append(group)

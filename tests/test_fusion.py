@@ -334,3 +334,14 @@ def test_functions_of_a_vector_are_not_computed_for_each_row_of_a_matrix():
     x, m = sg.input("x", (50,)), sg.input("m", (30, 50))
     sines = [k for k in kernels([sg.sin(x) * m]) if "sin" in k.name]
     assert [product(k.axes) for k in sines] == [50]
+
+
+def test_single_numbers_of_one_tensor_are_taken_by_one_kernel():
+    x = sg.input("x", (5,))
+    last = sg.scan(
+        lambda c, _: (tuple(v * 0.5 for v in c), None), tuple(x[k] for k in range(5)),
+        length=3,
+    )[0]  # fmt: skip
+    f = sg.compile(last)
+    np.testing.assert_allclose(f(np.arange(5.0)), np.arange(5.0) / 8)
+    assert len(f.target.code.root.kernels) == 2
