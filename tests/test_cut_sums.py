@@ -160,13 +160,13 @@ def test_reversed_and_symbolic_slices_sink() -> None:
     np.testing.assert_array_equal(found, [8, 4, 0])
 
 
-def test_the_gradient_of_a_stencil_is_one_kernel_and_two_ends() -> None:
+def test_the_gradient_of_a_stencil_is_one_kernel_and_its_ends() -> None:
     x = sg.input("x", (1000,))
     loss = sg.sum(100.0 * (x[1:] - x[:-1] ** 2) ** 2 + (1.0 - x[:-1]) ** 2)
     f = sg.compile(sg.grad(loss, x), inputs=[x])
     data = RNG.standard_normal(1000).astype(np.float32)
     found = f(x=data)
-    assert len(f.memory.plan.schedule.kernels) == 3
+    assert len(f.memory.plan.schedule.kernels) == 2
     assert f.memory.arena_bytes == 0
     wide = data.astype(np.float64)
     apart = wide[1:] - wide[:-1] ** 2

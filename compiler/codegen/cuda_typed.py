@@ -33,6 +33,7 @@ class NotInSubset(Exception):
 def number(value: float | int | bool, dtype: DType) -> str:
     """A literal of `dtype`.
 
+    >>> from staticgrad.ir.types import BOOL, FLOAT32, INT64
     >>> number(0.1, FLOAT32), number(-1, INT64), number(True, BOOL)
     ('float32(0.1)', 'int64(-1)', 'True')
     """
@@ -64,6 +65,7 @@ def unsigned(dtype: DType) -> DType:
 def memory_name(dtype: DType) -> str:
     """How elements lie in memory: bools as bytes, halves as their bits.
 
+    >>> from staticgrad.ir.types import BOOL, FLOAT32
     >>> memory_name(BOOL), memory_name(FLOAT32)
     ('uint8', 'float32')
     """

@@ -135,7 +135,7 @@ def bincount(
         if minlength:
             rule += f", got minlength={minlength}"
         raise shape_error("bincount", (numbers,), rule, "pass length=")
-    if isinstance(length, int):
+    if minlength and isinstance(length, int):
         length = max(length, minlength)
     if numbers.ndim != 1:
         raise shape_error("bincount", (numbers,), "an array of one axis")
