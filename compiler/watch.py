@@ -5,6 +5,9 @@ call the number of a signal is also written to a socket, as it comes, and a thre
 reads it sets the stop cell of the call, which every loop polls; KeyboardInterrupt is
 raised when the call has returned. It costs about 2 us a call.
 
+The cell belongs to the thread and not to the frame that runs: the thread may be late,
+and the memory of a frame may by then be another's.
+
 Only where Python itself would raise KeyboardInterrupt: in the main thread, and with
 Python's own handler. Who listens to signals already goes on to listen afterwards.
 """
@@ -21,6 +24,9 @@ from staticgrad.compiler.calling import Machine
 from staticgrad.compiler.schedule import ControlKernel, Schedule
 from staticgrad.compiler.vm import STOPPED
 
+NOBODY = -1
+"""What listens to signals where nothing does."""
+
 
 def loops(schedule: Schedule) -> bool:
     """Whether a schedule, or what is nested in it, has loops of its own."""
@@ -35,20 +41,22 @@ def loops(schedule: Schedule) -> bool:
 
 
 def watched(machine: Machine) -> Machine:
-    """`machine`, which Ctrl-C stops; KeyboardInterrupt then."""
+    """`machine`, which Ctrl-C stops; KeyboardInterrupt then.
+
+    Where it watches, it polls the cell of the watch instead of the given one.
+    """
 
     def run(pc: int, stop: int) -> int:
         if not _is_interruptible():
             return machine(pc, stop)
-        cell = ctypes.c_int64.from_address(stop)
         watch = _watch()
-        before = watch.begin(cell)
-        try:
-            code = machine(pc, stop)
+        before = NOBODY
+        try:  # a signal may be raised at once
+            before = watch.begin()
+            code = machine(pc, watch.address)
         finally:
-            watch.end(before)
-            stopped, cell.value = cell.value, 0
-        if code == STOPPED and stopped:
+            signal.set_wakeup_fd(before)
+        if code == STOPPED:
             raise KeyboardInterrupt
         return code
 
@@ -61,31 +69,26 @@ def _is_interruptible() -> bool:
 
 
 class _Watch:
-    """A thread that reads the numbers of signals, and the cell that it would set."""
+    """A thread that reads the numbers of signals, and the cell at `address` it sets."""
 
     def __init__(self) -> None:
         self._reading, self._writing = socket.socketpair()
         self._writing.setblocking(False)
-        self._cell: ctypes.c_int64 | None = None
+        self._cell = ctypes.c_int64()
+        self.address = ctypes.addressof(self._cell)
         threading.Thread(
             target=self._read, name="staticgrad-watch", daemon=True
         ).start()
 
-    def begin(self, cell: ctypes.c_int64) -> int:
-        """Watch for a call with this stop cell; returns what `end` needs."""
-        self._cell = cell
+    def begin(self) -> int:
+        """Watch for a call; returns who listened before, for set_wakeup_fd."""
+        self._cell.value = 0
         return signal.set_wakeup_fd(self._writing.fileno(), warn_on_full_buffer=False)
-
-    def end(self, before: int) -> None:
-        """Give signals back to whoever listened."""
-        signal.set_wakeup_fd(before)
-        self._cell = None
 
     def _read(self) -> None:
         while numbers := self._reading.recv(64):
-            cell = self._cell
-            if signal.SIGINT in numbers and cell is not None:
-                cell.value = 1
+            if signal.SIGINT in numbers:
+                self._cell.value = 1
 
 
 _watches: list[_Watch] = []

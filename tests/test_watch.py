@@ -10,6 +10,7 @@ import pytest
 import staticgrad as sg
 from staticgrad.compiler.passes import cut_loops
 from staticgrad.compiler.schedule import ControlKernel
+from staticgrad.compiler.watch import watched
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="os.kill sends no SIGINT")
 
@@ -47,6 +48,23 @@ def test_a_call_that_was_ended_runs_again():
     interrupted(lambda: f(1.0))
     assert f(-1.0) == -1.0
     interrupted(lambda: f(1.0))
+
+
+def test_ctrl_c_ends_a_call_that_has_called_another_one():
+    x, inner = sg.input("x", (), "float64"), counting()
+    start = sg.pure_callback(lambda v: inner(v) - 100 + 1e-9, (), "float64", x)
+    grown = sg.while_loop(lambda v: v > 0, lambda v: v + 1e-9, start)
+    f = sg.compile(grown, inputs=[x])
+    interrupted(lambda: f(0.0))
+
+
+def test_a_signal_that_is_read_late_writes_to_no_frame():
+    cells = []
+    run = watched(lambda _, stop: cells.append(stop) or 0)
+    of_frame = 8
+    run(0, of_frame)
+    run(0, of_frame)
+    assert cells[0] == cells[1] != of_frame
 
 
 def test_who_listens_to_signals_goes_on_to_listen():
