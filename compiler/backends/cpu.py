@@ -237,12 +237,8 @@ class BoundFrame:
         """Write the outputs anew."""
         if AWAY_ITEMS:
             bring_home()
-        lock = self._lock
-        lock.acquire()
-        try:
+        with self._lock:  # by itself safe against Ctrl-C, as acquire() is not
             code = self._machine(self._pc, self._stop)
-        finally:
-            lock.release()
         if code > vm.FINISHED:
             self._fail()
 
