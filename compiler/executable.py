@@ -9,8 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakSet
 
 import numpy as np
@@ -20,6 +19,7 @@ from staticgrad.compiler.arguments import Signature
 from staticgrad.compiler.backends.cpu import CpuTarget, Route
 from staticgrad.compiler.backends.cuda import CudaTarget
 from staticgrad.compiler.backends.reference_target import ReferenceTarget
+from staticgrad.compiler.bound import Bound, Runner, Unflatten
 from staticgrad.compiler.explanation import explain, explain_cuda
 from staticgrad.compiler.frame import Frame
 from staticgrad.compiler.plan import Plan
@@ -31,30 +31,8 @@ from staticgrad.ir.size import symbols
 from staticgrad.ir.source import at, here
 
 Array = npt.NDArray[Any]
-Unflatten = Callable[[Sequence[Any]], Any]
-Guard = Callable[[Callable[[], None]], Callable[[], Any]]
 Trace = Callable[[Sequence[Array]], NonFiniteError | None]
 Target = CpuTarget | CudaTarget | ReferenceTarget
-
-
-class Runner(Protocol):
-    """Fixed arguments and outputs, and what computes them."""
-
-    outputs: list[Array]
-
-    def run(self) -> None:
-        """Write the outputs anew."""
-
-    def native(
-        self, guarded: Guard, result: Any, make: Callable[[], Any] | None
-    ) -> Callable[[], Any] | None:
-        """One native call that runs, and gives `result` or what `make` makes, if any.
-
-        ``guarded(step)`` calls a step that may raise.
-        """
-
-    def repeat(self, times: int) -> None:
-        """Run so many times in one call."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +208,8 @@ class Executable:
         def trace() -> NonFiniteError | None:
             return self._trace(_on_host(arrays))
 
-        result = Bound(bound, self._unflatten, self._results, trace)
+        unflatten = None if self._is_leaf else self._unflatten
+        result = Bound(bound, unflatten, self._results, trace)
         self._bounds.add(result)
         return result
 
@@ -381,74 +360,6 @@ class Executable:
             f"the executable requires target 'cpu', got {self.target.name!r}, which "
             f"has no such frames or plan; compile it again{at(here())}"
         )
-
-
-class Bound:
-    """An executable whose arguments and outputs stay where they are.
-
-    A call runs it; the outputs are those of the last call, written anew.
-    """
-
-    __slots__ = (
-        "__call__", "__weakref__", "_bind", "_results", "_runner", "_trace",
-        "_unflatten",
-    )  # fmt: skip
-
-    __call__: Any  # a slot: each has its own, native one
-
-    def __init__(
-        self,
-        bind: Callable[[], Runner],
-        unflatten: Unflatten,
-        results: int,
-        trace: Callable[[], NonFiniteError | None],
-    ) -> None:
-        self._bind = bind
-        self._results = results
-        self._unflatten = None if _is_leaf(unflatten) else unflatten
-        self._trace = trace
-        self.renew()
-
-    def renew(self) -> None:
-        """Follow the executable, which runs another program now."""
-        runner = self._runner = self._bind()
-        outputs = runner.outputs[: self._results]
-        trace, unflatten = self._trace, self._unflatten
-        result = outputs[0] if unflatten is None else None
-        make = None if unflatten is None else partial(unflatten, outputs)
-
-        def guarded(step: Callable[[], None]) -> Callable[[], Any]:
-            def call() -> Any:
-                try:
-                    step()
-                except NonFiniteError as error:
-                    raise (trace() or error) from None
-                return result if make is None else make()
-
-            return call
-
-        native = runner.native(guarded, result, make)
-        self.__call__ = native or guarded(runner.run)
-
-    def repeat(self, times: int) -> Any:
-        """Run `times` times in one native call; the outputs of the last run.
-
-        Only updates make the runs differ.
-        """
-        if times < 1:
-            raise ValueError(
-                f"repeat requires at least 1, got {times}; leave the call out"
-                f"{at(here())}"
-            )
-        if times > 1:
-            self._repeat(times - 1)
-        return self()
-
-    def _repeat(self, times: int) -> None:
-        try:
-            self._runner.repeat(times)
-        except NonFiniteError as error:
-            raise (self._trace() or error) from None
 
 
 def _on_host(values: Sequence[Any]) -> list[Array]:

@@ -1,0 +1,106 @@
+"""A Bound: an executable with its arguments and outputs fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.errors import NonFiniteError
+from staticgrad.ir.source import at, here
+
+Array = npt.NDArray[Any]
+Unflatten: TypeAlias = Callable[[Sequence[Any]], Any]
+Guard: TypeAlias = Callable[[Callable[[], None]], Callable[[], Any]]
+
+
+class Runner(Protocol):
+    """Fixed arguments and outputs, and what computes them."""
+
+    outputs: list[Array]
+
+    def run(self) -> None:
+        """Write the outputs anew."""
+
+    def native(
+        self, guarded: Guard, result: Any, make: Callable[[], Any] | None
+    ) -> Callable[[], Any] | None:
+        """One native call that runs, and gives `result` or what `make` makes, if any.
+
+        ``guarded(step)`` calls a step that may raise.
+        """
+
+    def repeat(self, times: int) -> None:
+        """Run so many times in one call."""
+
+
+class Bound:
+    """An executable whose arguments and outputs stay where they are.
+
+    A call runs it; the outputs are those of the last call, written anew, and in the
+    structure that `unflatten` makes: None if there is one, by itself.
+    """
+
+    __slots__ = (
+        "__call__", "__weakref__", "_bind", "_results", "_runner", "_trace",
+        "_unflatten",
+    )  # fmt: skip
+
+    __call__: Any  # a slot: each has its own, native one
+
+    def __init__(
+        self,
+        bind: Callable[[], Runner],
+        unflatten: Unflatten | None,
+        results: int,
+        trace: Callable[[], NonFiniteError | None],
+    ) -> None:
+        self._bind = bind
+        self._results = results
+        self._unflatten = unflatten
+        self._trace = trace
+        self.renew()
+
+    def renew(self) -> None:
+        """Follow the executable, which runs another program now."""
+        runner = self._runner = self._bind()
+        outputs = runner.outputs[: self._results]
+        trace, unflatten = self._trace, self._unflatten
+        result = outputs[0] if unflatten is None else None
+        make = None if unflatten is None else partial(unflatten, outputs)
+
+        def guarded(step: Callable[[], None]) -> Callable[[], Any]:
+            def call() -> Any:
+                try:
+                    step()
+                except NonFiniteError as error:
+                    raise (trace() or error) from None
+                return result if make is None else make()
+
+            return call
+
+        native = runner.native(guarded, result, make)
+        self.__call__ = native or guarded(runner.run)
+
+    def repeat(self, times: int) -> Any:
+        """Run `times` times in one native call; the outputs of the last run.
+
+        Only updates make the runs differ.
+        """
+        if times < 1:
+            raise ValueError(
+                f"repeat requires at least 1, got {times}; leave the call out"
+                f"{at(here())}"
+            )
+        if times > 1:
+            self._repeat(times - 1)
+        return self()
+
+    def _repeat(self, times: int) -> None:
+        try:
+            self._runner.repeat(times)
+        except NonFiniteError as error:
+            raise (self._trace() or error) from None
