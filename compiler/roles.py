@@ -6,14 +6,9 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from staticgrad.compiler.schedule import Schedule, Step, stored_by
-
+from staticgrad.compiler.schedule import Schedule, stored_by, writes
 Role: TypeAlias = Literal["forward", "backward", "update"]
 
-
-def written(kernel: Step) -> list[int]:
-    """The buffers that a kernel writes."""
-    return [op.buffer for op in kernel.operands if op.mode != "read"]
 
 
 def kernel_roles(schedule: Schedule) -> list[Role] | None:
@@ -21,7 +16,7 @@ def kernel_roles(schedule: Schedule) -> list[Role] | None:
     needed = set(schedule.outputs) | set(schedule.finite)
     roles: list[Role] = []
     for kernel in reversed(schedule.kernels):
-        if needed.intersection(written(kernel)):
+        if needed.intersection(writes(kernel)):
             roles.append("forward")
             needed.update(op.buffer for op in kernel.operands)
         else:

@@ -26,6 +26,7 @@ import llvmlite.binding
 import numba
 import numpy as np
 
+from staticgrad.compiler.pointers import STACK_WORDS
 from staticgrad.ir.source import at, here
 
 (WORKERS, MASK, EXCLUSIVE, LOCK, LEAST_WORK, GET_MASK, SET_MASK,
@@ -36,7 +37,7 @@ it wakes, whether launches exclude each other, the lock, the least work in addit
 the addresses of Numba's functions that get and set how many threads it wakes, and that
 of the parallel launch."""
 
-MOST_WORKERS = 64
+MOST_WORKERS = STACK_WORDS  # a launch has one word for each (vm.py)
 LEAST_ADDITIONS = 133_000  # 20 us: a launch costs 1-2 us under omp and tbb
 LEAST_ADDITIONS_WORK_QUEUE = 4_000_000  # 600 us: a launch costs about 90 us
 

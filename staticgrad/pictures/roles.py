@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from staticgrad.compiler.roles import kernel_roles, written
-from staticgrad.compiler.schedule import Schedule, Step
+from staticgrad.compiler.roles import kernel_roles
+from staticgrad.compiler.schedule import Schedule, Step, writes
 
 TRAINING = {"forward": "#60a5fa", "backward": "#fb923c", "update": "#34d399"}
 MODULES = (
@@ -32,7 +32,7 @@ def buffer_roles(schedule: Schedule) -> Roles:
     """The roles of all buffers of a schedule."""
     makers: dict[int, int] = {}
     for number, kernel in enumerate(schedule.kernels):
-        for buffer in written(kernel):
+        for buffer in writes(kernel):
             makers.setdefault(buffer, number)
     roles = kernel_roles(schedule)
     kinds: Sequence[str] = roles or [_module(kernel) for kernel in schedule.kernels]
