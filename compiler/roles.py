@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from staticgrad.compiler.schedule import Schedule, stored_by, writes
-Role: TypeAlias = Literal["forward", "backward", "update"]
 
+Role: TypeAlias = Literal["forward", "backward", "update"]
 
 
 def kernel_roles(schedule: Schedule) -> list[Role] | None:
