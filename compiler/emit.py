@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from staticgrad.compiler.fuse import Group
+from staticgrad.compiler.groups import Group
 from staticgrad.compiler.kernels import (
     Access,
     CheckIndex,

@@ -26,14 +26,23 @@ Weakness: greedy; a node never leaves a group again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from staticgrad.compiler.checking import checked_by_scatters
+from staticgrad.compiler.groups import (
+    Fit,
+    Group,
+    agrees,
+    all_full,
+    fit_of,
+    is_row_wise,
+    read_axes,
+    reduced_axes,
+    spans,
+)
 from staticgrad.compiler.layouts import (
     AxisMap,
-    alignment,
     awaited,
-    base_axes,
     base_of,
     is_free,
     loop_shape,
@@ -49,39 +58,10 @@ from staticgrad.ir.op import (
     Random,
     Reduce,
 )
-from staticgrad.ir.size import Dim, product
 
 MAX_NODES = 64
 MAX_READS = 24
 SHARED_GROUPS = 4  # how many groups that read the same tensor are tried
-WHOLE_ROW = 16384  # elements up to which a full reduction stays in one row
-
-
-@dataclass(slots=True, eq=False)
-class Group:
-    """Nodes of one kernel. `axis_of[t]` maps the axes of t to axes of the group.
-
-    `bit` is this group in a set of groups;
-    `parents` has one for every group that this one depends on, however indirectly.
-    `gathered` are the reductions that are not row-wise; `finish` is the group that
-    stands for their results, which exist only after the whole kernel.
-    """
-
-    number: int
-    kind: str
-    bit: int
-    nodes: list[Node] = field(default_factory=list)
-    axes: list[Dim] = field(default_factory=list)
-    inner: frozenset[int] = frozenset()
-    axis_of: dict[Tensor, AxisMap] = field(default_factory=dict)
-    made: set[Tensor] = field(default_factory=set)
-    loop_axes: dict[Node, AxisMap] = field(default_factory=dict)
-    gathered: dict[Node, frozenset[int]] = field(default_factory=dict)
-    finish: Group | None = None
-    parents: int = 0
-    early: bool = False
-    late: bool = False
-    needed: bool = False  # whether any other group depends on this one
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,24 +77,10 @@ class Timing:
     after: Mapping[Node, tuple[Node, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """How a node would sit in a group: its axes, and axes that it would add."""
-
-    axes: AxisMap
-    added: tuple[Dim, ...] = ()
-
-
 def is_loop(node: Node) -> bool:
     """True if the node can share a loop nest with others."""
     code = node.op.code
     return isinstance(code, Elementwise | IndexCheck | Random | Reduce | Gather)
-
-
-def reduced_axes(node: Node, axes: AxisMap) -> frozenset[int]:
-    """The group's axes that a Reduce node reduces."""
-    found = (axes[dim] for dim in node.attrs["axes"])
-    return frozenset(axis for axis in found if axis is not None)
 
 
 def fuse(graph: Graph, timing: Timing) -> list[Group]:
@@ -185,7 +151,7 @@ class _Fusion:
             group
             for base in bases
             for group in self.readers.get(base, [])[-SHARED_GROUPS:][::-1]
-            if _spans(group, base)
+            if spans(group, base)
         ]
         single = all(dim == 1 for dim in loop_shape(node))
         near = [self.singles[b] for b in bases if single and b in self.singles]
@@ -254,7 +220,7 @@ class _Fusion:
         for base in {base_of(t): None for t in node.inputs}:
             for other in self.readers.get(base, [])[-SHARED_GROUPS:]:
                 needed = group.inner and other.inner and group.parents & other.bit
-                if not needed or not (_spans(group, base) and _spans(other, base)):
+                if not needed or not (spans(group, base) and spans(other, base)):
                     continue
                 pairs = zip(other.axis_of[base], group.axis_of[base], strict=True)
                 axes: dict[int | None, int | None] = {None: None, **dict(pairs)}
@@ -296,10 +262,10 @@ class _Fusion:
         inner = frozenset(axes[a] for a in other.inner)
         if group.inner and other.inner and inner != group.inner:
             return False
-        if bool(group.inner) != bool(other.inner) and not _all_full(group, other):
+        if bool(group.inner) != bool(other.inner) and not all_full(group, other):
             return False
         back = {ours: theirs for theirs, ours in axes.items()}
-        if not (_agrees(group, other, axes) and _agrees(other, group, back)):
+        if not (agrees(group, other, axes) and agrees(other, group, back)):
             return False
         one, two = group.bit, other.bit
         between = (group.parents | other.parents) & ~(one | two)
@@ -449,53 +415,6 @@ class _Fusion:
                 other.parents |= group.parents
 
 
-def _spans(group: Group, base: Tensor) -> bool:
-    """Whether a tensor that the group reads is as large as its loops.
-
-    Sharing a smaller one saves nothing: it would only keep gradients alive until the
-    last of the updates that read one learning rate.
-    """
-    axes = [axis for axis in group.axis_of.get(base, ()) if axis is not None]
-    return bool(axes) and len(axes) == len(group.axes)
-
-
-def _agrees(reader: Group, maker: Group, axes: dict[int | None, int | None]) -> bool:
-    """Whether `reader` reads what `maker` makes element by element.
-
-    `axes` maps the axes of `maker` to those of `reader`.
-    """
-    return all(
-        read_axes(node, position, reader.loop_axes[node])
-        == tuple(axes[a] for a in maker.axis_of[base_of(tensor)])
-        for node in reader.nodes
-        for position, tensor in enumerate(node.inputs)
-        if base_of(tensor) in maker.made
-    )
-
-
-def _all_full(group: Group, other: Group) -> bool:
-    """True if the group without inner axes has no value that lacks the other's."""
-    plain = other if group.inner else group
-    whole = len(plain.axes)
-    return all(
-        sum(axis is not None for axis in plain.loop_axes[node]) == whole
-        for node in plain.nodes
-    )
-
-
-def read_axes(node: Node, position: int, loop_axes: AxisMap) -> AxisMap | None:
-    """The group's axes of an input's base, if the input is read cleanly."""
-    tensor = node.inputs[position]
-    aligned, view = alignment(node, position), base_axes(tensor)
-    if aligned is None or view is None:
-        return None
-    axes: list[int | None] = [None] * base_of(tensor).ndim
-    for dim, axis in enumerate(view):
-        if axis is not None:
-            axes[axis] = loop_axes[aligned[dim]]
-    return tuple(axes)
-
-
 def is_transparent(node: Node) -> bool:
     """True if the node needs no kernel: a view, or a value that loops make."""
     return base_of(node.outputs[0]) is not node.outputs[0] or is_free(node.outputs[0])
@@ -513,83 +432,3 @@ def ordered(graph: Graph, timing: Timing) -> Sequence[Node]:
         pending.difference_update(ready)
         late = [node for node in late if node in pending]
     return result
-
-
-def fit_of(node: Node, group: Group) -> Fit | None:
-    """The axes that `node` would have in `group`; None if it does not fit."""
-    shape = loop_shape(node)
-    axes: list[int | None] = [None] * len(shape)
-    for position, tensor in enumerate(node.inputs):
-        base = base_of(tensor)
-        made = base in group.made
-        if base not in group.axis_of and not made:
-            continue
-        if not _align(node, position, tensor, group, axes) and made:
-            return None
-    return _complete(shape, axes, group)
-
-
-def _align(
-    node: Node, position: int, tensor: Tensor, group: Group, axes: list[int | None]
-) -> bool:
-    """Set the axes that one input decides; False if it contradicts what is set."""
-    aligned, view = alignment(node, position), base_axes(tensor)
-    if aligned is None or view is None:
-        return False
-    known = group.axis_of[base_of(tensor)]
-    found = list(axes)
-    for dim, base_axis in enumerate(view):
-        axis = None if base_axis is None else known[base_axis]
-        if axis is None:
-            continue
-        if found[aligned[dim]] not in (None, axis):
-            return False
-        if axis in found and found[aligned[dim]] is None:
-            return False
-        found[aligned[dim]] = axis
-    axes[:] = found
-    return True
-
-
-def _complete(shape: Sequence[Dim], axes: list[int | None], group: Group) -> Fit | None:
-    open_dims = [i for i, n in enumerate(shape) if n != 1 and axes[i] is None]
-    used = {axis for axis in axes if axis is not None}
-    everything = set(range(len(group.axes)))
-    if not open_dims:
-        outer = everything - group.inner
-        fits = used == everything or bool(group.inner and used == outer)
-        return Fit(tuple(axes)) if fits else None
-    missing = sorted(everything - used)
-    sizes = [shape[i] for i in open_dims]
-    if [group.axes[axis] for axis in missing] == sizes:
-        for dim, axis in zip(open_dims, missing, strict=True):
-            axes[dim] = axis
-        return Fit(tuple(axes))
-    if missing or group.inner or group.late or not group.axes:
-        return None
-    within = [i for i, axis in enumerate(axes) if axis is not None]
-    if within and open_dims[0] < within[-1]:
-        # Memory is walked along the group's axes, so that their values would be
-        # computed, and perhaps written, again for every index of the new ones. What is
-        # cheap is brought here later (recompute.py).
-        return None
-    for number, dim in enumerate(open_dims):
-        axes[dim] = len(group.axes) + number
-    return Fit(tuple(axes), tuple(sizes))
-
-
-def is_row_wise(group: Group, axes: AxisMap, reduced: frozenset[int]) -> bool:
-    """Whether the result of a reduction is known at the end of each row."""
-    if not reduced or reduced == group.inner:
-        return True
-    if group.inner or group.late:
-        return False
-    whole = frozenset(range(len(group.axes)))
-    if reduced == whole:
-        count = product(tuple(group.axes))
-        return isinstance(count, int) and count <= WHOLE_ROW
-    loop_axes = [axis for axis in axes if axis is not None]
-    return loop_axes[-1] in reduced
-
-
-__all__ = ["Fit", "Group", "Timing", "fuse", "is_loop", "ordered", "reduced_axes"]

@@ -16,7 +16,8 @@ from staticgrad.compiler.calls import gemm, gemm_add, placed, scattered
 from staticgrad.compiler.control import controlled, may_fail, may_last
 from staticgrad.compiler.convolutions import convolved
 from staticgrad.compiler.foreign import called
-from staticgrad.compiler.fuse import Group, Timing, fuse
+from staticgrad.compiler.fuse import Timing, fuse
+from staticgrad.compiler.groups import Group
 from staticgrad.compiler.inline_loops import inlined
 from staticgrad.compiler.kernels import (
     FinishKernel,

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from staticgrad.compiler.convolving import readable
-from staticgrad.compiler.fuse import read_axes
+from staticgrad.compiler.groups import read_axes
 from staticgrad.compiler.layouts import base_of, is_free, is_view, layout_over
 from staticgrad.ir.graph import Graph, Update, infer, rebuilt
 from staticgrad.ir.node import Constant, Node, Stored, Tensor

@@ -21,7 +21,7 @@ from staticgrad.compiler.collapse import (
 )
 from staticgrad.compiler.costs import cost_of
 from staticgrad.compiler.emit import Emitter, Scope
-from staticgrad.compiler.fuse import Group
+from staticgrad.compiler.groups import Group
 from staticgrad.compiler.kernels import (
     Access,
     Accumulate,

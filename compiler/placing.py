@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from staticgrad.compiler.fuse import Group
+from staticgrad.compiler.groups import Group
 from staticgrad.compiler.layouts import base_of
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Node, Tensor

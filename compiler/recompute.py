@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from staticgrad.compiler.costs import CHEAP, cost_of
-from staticgrad.compiler.fuse import Group, Timing, read_axes
+from staticgrad.compiler.fuse import Timing
+from staticgrad.compiler.groups import Group, read_axes
 from staticgrad.compiler.layouts import AxisMap, base_of, is_free
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from staticgrad.compiler.costs import CHEAP, cost_of
-from staticgrad.compiler.fuse import Group
+from staticgrad.compiler.groups import Group
 from staticgrad.compiler.layouts import base_of
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Reduce

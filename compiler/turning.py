@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from staticgrad.compiler.fuse import Group
+from staticgrad.compiler.groups import Group
 from staticgrad.compiler.layouts import (
     AxisMap,
     alignment,
