@@ -12,6 +12,7 @@ first-level cache may be gone; times below about 50 ns are within the clock's no
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from staticgrad.compiler.frame import Frame
 from staticgrad.compiler.instructions import Sized
 from staticgrad.compiler.kernels import Site
 from staticgrad.compiler.roles import kernel_roles
+from staticgrad.ir.node import bring_home
 
 Array = npt.NDArray[Any]
 WIDTH = 44  # of names in the table
@@ -102,12 +104,14 @@ def profile(
     frame.connect((*arrays, *outputs))
     spans = list(_spans(pool.sized))
     stored = [b.leaf for b in pool.sized.code.root.buffers if b.leaf is not None]
-    kept = [(leaf, leaf.value) for leaf in stored] if target.writing else []
-    try:
-        taken = [_timed(target, frame, spans) for _ in range(times + 1)][1:]
-    finally:
-        for leaf, value in kept:
-            leaf.value = value
+    bring_home()
+    with target.writing or nullcontext():  # no step between, which would be undone
+        kept = [(leaf, leaf.value) for leaf in stored] if target.writing else []
+        try:
+            taken = [_timed(target, frame, spans) for _ in range(times + 1)][1:]
+        finally:
+            for leaf, value in kept:
+                leaf.value = value
     *seconds, empty = np.median(np.array(taken), axis=0).tolist()
     found = _parts(pool.sized, spans, [max(took - empty, 0.0) for took in seconds])
     return Profile(tuple(found), times)
