@@ -29,10 +29,7 @@ COPIED = "{0}"  # the template of a copy
 
 AxisMap = tuple[int | None, ...]
 
-_VIEWS = (
-    View,
-    After,
-)  # once: a union would be made anew at each of many thousand tests
+_VIEWS = (View, After)  # a union would be made anew at each of thousands of tests
 
 
 def is_view(tensor: Tensor) -> bool:
