@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 
 from staticgrad.errors import NonFiniteError

@@ -140,7 +140,6 @@ def is_row_wise(group: Group, axes: AxisMap, reduced: frozenset[int]) -> bool:
     return loop_axes[-1] in reduced
 
 
-
 def spans(group: Group, base: Tensor) -> bool:
     """Whether a tensor that the group reads is as large as its loops.
 
