@@ -83,9 +83,10 @@ class Adam(Optimizer):
         second = self.moment(parameter, "second")
         mean = beta1 * first + (1 - beta1) * grad
         square = beta2 * second + (1 - beta2) * (grad * grad)
-        scale = (self.rate(FLOAT64) / correction1).astype(dtype)
-        root = ops.sqrt(correction2).astype(dtype)
-        move = scale * mean / (ops.sqrt(square) / root + self.eps)
+        root = ops.sqrt(correction2)  # of both sides: one division for each element
+        scale = (self.rate(FLOAT64) * root / correction1).astype(dtype)
+        least = (self.eps * root).astype(dtype)
+        move = scale * mean / (ops.sqrt(square) + least)
         new = (start - move).astype(parameter.dtype)
         return [(parameter, new), (first, mean), (second, square)]
 
