@@ -76,11 +76,14 @@ class Grouping:
                 raise after_phases(error, number) from error.__cause__
         return told
 
-    def start(self, steps: Sequence[Executable]) -> None:
-        """Before a new run: its later phases see its own batches only."""
+    def start(self, steps: Sequence[Executable], resuming: bool) -> None:
+        """Before a run, whose later phases see its own batches only.
+
+        What `step` has left is an update; what a run has left is of use to itself.
+        """
         if self.waiting:
             self.commit(steps)
-        elif self.several:
+        elif self.several and not resuming:
             self.drop()
 
     def drop(self) -> None:

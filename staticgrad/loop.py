@@ -16,7 +16,7 @@ and commits when there are enough or none are left; then the next phase runs ove
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,11 +27,12 @@ from staticgrad.compiler.arguments import bind_sizes
 from staticgrad.compiler.assembler import Assembler, Cell, Label, Program
 from staticgrad.compiler.executable import Executable
 from staticgrad.compiler.frame import Frame
-from staticgrad.compiler.vm import STATUS_CODE
+from staticgrad.compiler.vm import FINISHED, STATUS_CODE
 from staticgrad.data import Column, Dataset
+from staticgrad.errors import CompilerBug
 from staticgrad.grouping import Grouping
 from staticgrad.objective import Phase
-from staticgrad.run import Run
+from staticgrad.run import Run, after_phases
 
 Array = npt.NDArray[Any]
 
@@ -349,3 +350,19 @@ def evaluation_program(run: Run, validation: Feed) -> Program:
 def _axis(column: Column) -> int:
     assert column.axis is not None
     return column.axis
+
+
+def require_success(
+    code: int, run: Run, sources: Iterable[tuple[int, Feed | Group]]
+) -> None:
+    """Raise what `code` of a program stands for, with the step at which it happened.
+
+    The sources have the number of their phase.
+    """
+    if code == FINISHED:
+        return
+    for number, source in sources:
+        error = source.failure()
+        if error is not None:
+            raise run.located(after_phases(error, number))
+    raise CompilerBug(f"a training program ended with the unknown code {code}")

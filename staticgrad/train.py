@@ -27,12 +27,9 @@ from staticgrad.compiler.executable import Executable, Memory
 from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.profile import Profile
 from staticgrad.compiler.taps import Tap
-from staticgrad.compiler.vm import FINISHED, STOPPED
+from staticgrad.compiler.vm import STOPPED
 from staticgrad.data import BatchAxis, Dataset, dataset, whole
-from staticgrad.errors import (
-    CompilerBug,
-    GraphError,
-)
+from staticgrad.errors import GraphError
 from staticgrad.function import compile as compile_graph
 from staticgrad.grouping import Grouping
 from staticgrad.interrupt import run_interruptibly
@@ -302,7 +299,7 @@ class Trainer:
         else:
             feed = loop.feed(self._score, ready, size, self._names)
             program = loop.evaluation_program(run, feed)
-            _require_success(_finish(program.run), run, [(0, feed)])
+            loop.require_success(_finish(program.run), run, [(0, feed)])
         row = {name: float(column[0]) for name, column in run.columns.items()}
         return {name: row[f"val_{name}"] for name in self._names}
 
@@ -397,11 +394,11 @@ class Trainer:
         )  # fmt: skip
 
     def _run(self, settings: Settings, resume: bool) -> Run:
-        if resume and self._last is not None:
-            return resumed(self._last, settings)
-        if self._group is not None:
-            self._group.start(self._steps)
-        return Run(settings)
+        old = self._last if resume else None
+        run = Run(settings) if old is None else resumed(old, settings)
+        if self._group is not None and not run.done:
+            self._group.start(self._steps, resuming=old is not None)
+        return run
 
     def _work(
         self, run: Run, data: Dataset, scored: Dataset | None
@@ -435,7 +432,7 @@ class Trainer:
         ]  # fmt: skip
         if scorer is not None:
             sources.append((0, scorer))
-        return lambda: _require_success(_finish(program.run), run, sources)
+        return lambda: loop.require_success(_finish(program.run), run, sources)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write parameters, states, optimiser and the last run to one file.
@@ -468,22 +465,6 @@ def _finish(work: Callable[[Cell], int]) -> int:
     if code == STOPPED:
         raise KeyboardInterrupt
     return code
-
-
-def _require_success(
-    code: int, run: Run, sources: Iterable[tuple[int, loop.Feed | loop.Group]]
-) -> None:
-    """Raise what `code` stands for, with the step at which it happened.
-
-    The sources have the number of their phase.
-    """
-    if code == FINISHED:
-        return
-    for number, source in sources:
-        error = source.failure()
-        if error is not None:
-            raise run.located(after_phases(error, number))
-    raise CompilerBug(f"a training program ended with the unknown code {code}")
 
 
 def _checked_accumulate(number: int) -> int:

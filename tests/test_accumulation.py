@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
+from staticgrad import snapshot
 from staticgrad.compiler.assembler import Cell
 
 RNG = np.random.default_rng(1)
@@ -297,3 +298,20 @@ def test_statistics_of_a_critic_are_pooled_over_its_group():
     whole.fit({"x": X}, epochs=2, batch_size=20, **QUIET)
     parts.fit({"x": X}, epochs=2, batch_size=5, **QUIET)
     np.testing.assert_allclose(statistics(many), statistics(one), rtol=2e-6)
+
+
+@both
+def test_what_steps_left_is_an_update_before_a_run_goes_on(target):
+    (whole, one), (parts, many) = players(target), players(target, accumulate=2)
+    fit = {"shuffle": False, **QUIET}
+    for trainer, size in ((whole, 20), (parts, 10)):
+        trainer.fit({"x": X[:20]}, batch_size=size, **fit)
+        trainer.step(x=X[:5])
+        for more in ({"epochs": 3, "resume": True}, {"epochs": 1}):
+            trainer.fit({"x": X[:20]}, batch_size=size, **fit, **more)
+    assert_close(values(parts, many), values(whole, one))
+
+
+def test_waiting_batches_have_the_names_of_inputs():
+    batches = snapshot.batches({"batch:10:x:y": X[:2], "batch:9:x:y": X[:1]})
+    assert [len(batch["x:y"]) for batch in batches] == [1, 2]
