@@ -4,13 +4,15 @@ import json
 
 import numpy as np
 import pytest
+from cuda_devices import EmulatedDevice
 
-from benchmarks import gpu_check
+import staticgrad as sg
+from benchmarks import gpu
 
 
 def run(tmp_path, *arguments):
     out = tmp_path / "found.json"
-    code = gpu_check.main(["--emulate", "--out", str(out), *arguments])
+    code = gpu.main(["--emulate", "--out", str(out), *arguments])
     return code, json.loads(out.read_text())
 
 
@@ -22,11 +24,11 @@ def test_the_checks_pass_in_the_emulator(tmp_path, capsys):
     assert len(errors) == 6
     assert found["surroundings"]["device"] == "emulator"
     assert found["features"]["failed"] == {}
-    assert len(found["features"]) == len(gpu_check.GRAPHS) + len(gpu_check.PARTS) + 2
+    assert len(found["features"]) == len(gpu.GRAPHS) + len(gpu.PARTS) + 2
 
 
 def test_a_wrong_result_is_noticed(tmp_path, capsys, monkeypatch):
-    plain = gpu_check.samples_of
+    plain = gpu.samples_of
 
     def changed(op):
         inputs, outputs, arrays, wanted = plain(op)
@@ -37,14 +39,24 @@ def test_a_wrong_result_is_noticed(tmp_path, capsys, monkeypatch):
             [(u, w + np.ones((), w.dtype)) for u, w in wanted],
         )
 
-    monkeypatch.setattr(gpu_check, "samples_of", changed)
-    monkeypatch.setattr(gpu_check, "MODELS", [])
-    monkeypatch.setattr(gpu_check, "PARTS", [lambda device: 1 / 0])
-    monkeypatch.setattr(gpu_check, "GRAPHS", [])
+    monkeypatch.setattr(gpu, "samples_of", changed)
+    monkeypatch.setattr(gpu, "MODELS", [])
+    monkeypatch.setattr(gpu, "PARTS", [lambda device: 1 / 0])
+    monkeypatch.setattr(gpu, "GRAPHS", [])
     code, found = run(tmp_path, "--only", "add")
     assert code == 1
     assert set(found["ops"]["failed"]) == {"add launched", "add replayed"}
     assert "ZeroDivisionError" in found["features"]["failed"]["<lambda>"]
+
+
+def test_a_feature_that_is_nan_is_noticed(monkeypatch):
+    def undefined():
+        x = sg.input("x", (2,))
+        return [sg.log(x)], [x], [np.float32([-1, 1])]
+
+    monkeypatch.setattr(gpu, "PARTS", [])
+    monkeypatch.setattr(gpu, "GRAPHS", [undefined])
+    assert set(gpu.features(None, EmulatedDevice())["failed"]) == {"undefined"}
 
 
 def test_parts_past_the_budget_are_left_out(tmp_path, capsys):
@@ -63,5 +75,5 @@ def test_parts_past_the_budget_are_left_out(tmp_path, capsys):
     ],
 )
 def test_misfits(got, want, text):
-    assert text in gpu_check.misfit(got, want, 4)
-    assert gpu_check.misfit(want, want, 4) is None
+    assert text in gpu.misfit(got, want, 4)
+    assert gpu.misfit(want, want, 4) is None
