@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.ir.graph import Graph, Rule, apply_multi, rewrite, rewritten
+from staticgrad.ir.graph import Graph, apply_multi, rewrite, rewritten
 from staticgrad.ir.node import Input, Node, Tensor
 from staticgrad.ir.op import Control
 from staticgrad.ops.leaves import INPUT, frozen
@@ -25,7 +25,7 @@ BLOCK = 2**20  # steps: a millisecond of the smallest ones, half a second of the
 
 def cut_loops(graph: Graph) -> Graph:
     """``loop(n, f) = loop(n % b, f . (q b + )) . loop(q, loop(b, f))``."""
-    return rewrite(graph, _RULE)
+    return rewrite(graph, _cut)
 
 
 def _cut(node: Node, inputs: Sequence[Tensor]) -> Sequence[Tensor] | None:
@@ -45,9 +45,6 @@ def _cut(node: Node, inputs: Sequence[Tensor]) -> Sequence[Tensor] | None:
     if not rest:
         return last
     return _steps(node, (*last, *inputs[count:]), rest, _number(length - rest))
-
-
-_RULE: Rule = _cut
 
 
 def _steps(
