@@ -3,9 +3,11 @@
 Skipped where PyTorch is not installed.
 """
 
+from itertools import islice
+
 import numpy as np
 import pytest
-from torch_peers import carried, torch
+from torch_peers import QUIET, F, carried, cut, descended, torch
 
 import staticgrad as sg
 
@@ -49,31 +51,20 @@ def ours(optimizer, **options):
     return sg.Trainer(loss, optimizer, **options), w
 
 
-def theirs(make, steps, size=10, schedule=None, clip=None, groups=1):
+def theirs(make, steps, schedule=None, clip=None, groups=1):
     w = torch.tensor(START, requires_grad=True)
     optimizer = make([w])
-    scheduler = schedule(optimizer) if schedule else None
-    for step in range(steps):
-        for part in range(groups):
-            first = (step * groups + part) * size % 60
-            rows = slice(first, first + size)
-            out = torch.tanh(torch.tensor(X[rows]) @ w)
-            loss = torch.nn.functional.mse_loss(out, torch.tensor(Y[rows]))
-            (loss / groups).backward()
-        if clip is not None:
-            torch.nn.utils.clip_grad_norm_([w], clip)
-        optimizer.step()
-        optimizer.zero_grad()
-        if scheduler is not None:
-            scheduler.step()
+    after = schedule(optimizer).step if schedule else lambda: None
+    batches = islice(cut({"x": X, "y": Y}, 10, 99), steps * groups)
+    descended(
+        optimizer, lambda x, y: F.mse_loss(torch.tanh(x @ w), y), batches, after,
+        clip, groups,
+    )  # fmt: skip
     return w.detach().numpy()
 
 
-def fitted(trainer, steps, size=10):
-    trainer.fit(
-        {"x": X, "y": Y}, steps=steps, epochs=99, batch_size=size, shuffle=False,
-        progress=False,
-    )  # fmt: skip
+def fitted(trainer, steps):
+    trainer.fit({"x": X, "y": Y}, steps=steps, epochs=99, batch_size=10, **QUIET)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

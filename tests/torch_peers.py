@@ -37,19 +37,22 @@ def cut(data, size, epochs=1):
             yield {n: t[first : first + size] for n, t in tensors.items()}
 
 
-def descended(optimizer, loss_of, batches, after=lambda: None, clip=None):
-    """The losses of PyTorch's usual loop."""
+def descended(optimizer, loss_of, batches, after=lambda: None, clip=None, groups=1):
+    """The losses of PyTorch's usual loop; `groups` batches make a step."""
     losses = []
-    for batch in batches:
-        optimizer.zero_grad()
+    for number, batch in enumerate(batches, 1):
+        if number % groups == 1 % groups:
+            optimizer.zero_grad()
         loss = loss_of(**batch)
-        loss.backward()
+        (loss / groups).backward()
+        losses.append(loss.item())
+        if number % groups:
+            continue
         if clip is not None:
             parameters = optimizer.param_groups[0]["params"]
             torch.nn.utils.clip_grad_norm_(parameters, clip)
         optimizer.step()
         after()
-        losses.append(loss.item())
     return losses
 
 
