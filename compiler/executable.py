@@ -252,7 +252,7 @@ class Executable:
         if not inside:
             check_inputs(tensor, self.inputs)
         for tap in self._taps:
-            if tap.tensor is tensor and tap.callback == callback:
+            if tap.looks_at(tensor, callback, record):
                 warn("tap requires one callback for each tap, got the same again, which"
                      " stays one tap; remove the first")  # fmt: skip
                 return tap

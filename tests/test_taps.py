@@ -190,6 +190,15 @@ def test_the_same_callback_twice_is_one_tap_and_says_so() -> None:
         trainer.tap(m.h, seen.append, gradient=True)
 
 
+def test_rings_of_other_lengths_are_other_taps() -> None:
+    m = Model()
+    f = m.compiled()
+    rings = [f.tap(m.loss, record=length) for length in (1, 3)]
+    for _ in range(2):
+        f(**DATA)
+    assert [len(ring.values) for ring in rings] == [1, 2]
+
+
 def test_a_tap_off_the_path_says_so() -> None:
     m = Model()
     f = m.compiled()
