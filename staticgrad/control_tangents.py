@@ -144,16 +144,10 @@ def _of_while(node: Node, tangents: Totals, inside: Inside) -> Sequence[Tensor |
     found = inside.push(ys, wrt, [seeds[t] for t in wrt])
     changing = [carries[n] for n in carried]
     fixed = [k for k in captures if k in seeds]
-    added = [*(seeds[c] for c in changing), *captures, *(seeds[k] for k in fixed)]
-    body = Graph.closed((*carries, *added), (*graph.outputs, *found))
-    # the condition has inputs of its own
-    own = condition.inputs
-    asked = Graph.closed(
-        (*own[:count], *added[: len(changing)], *own[count:], *added[-len(fixed) :])
-        if fixed
-        else (*own[:count], *added[: len(changing)], *own[count:]),
-        condition.outputs,
-    )
+    moved, held = [seeds[c] for c in changing], [seeds[k] for k in fixed]
+    body = Graph.closed((*carries, *moved, *captures, *held), (*graph.outputs, *found))
+    own = condition.inputs  # others than those of the body
+    asked = Graph.closed((*own[:count], *moved, *own[count:], *held), condition.outputs)
     kept = node.attrs.get("kept", ())
     more = [carried.index(n) for n in kept if n in carried]
     outputs = apply_multi(
