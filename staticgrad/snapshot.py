@@ -64,7 +64,7 @@ def batches(arrays: Mapping[str, Array]) -> list[dict[str, Array]]:
     """The batches that were waiting when `arrays` were taken."""
     found: dict[int, dict[str, Array]] = {}
     for key in sorted(key for key in arrays if key.startswith(BATCH)):
-        _, number, name = key.split(":", 2)
+        _, number, name = key.split(":")
         found.setdefault(int(number), {})[name] = arrays[key]
     return [found[number] for number in sorted(found)]
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad import snapshot
 from staticgrad.compiler.assembler import Cell
 
 RNG = np.random.default_rng(1)
@@ -310,8 +309,3 @@ def test_what_steps_left_is_an_update_before_a_run_goes_on(target):
         for more in ({"epochs": 3, "resume": True}, {"epochs": 1}):
             trainer.fit({"x": X[:20]}, batch_size=size, **fit, **more)
     assert_close(values(parts, many), values(whole, one))
-
-
-def test_waiting_batches_have_the_names_of_inputs():
-    batches = snapshot.batches({"batch:10:x:y": X[:2], "batch:9:x:y": X[:1]})
-    assert [len(batch["x:y"]) for batch in batches] == [1, 2]
