@@ -175,10 +175,13 @@ class Executable:
 
     def _called(self, arrays: list[Array]) -> Sequence[Array]:
         sizes = self._sizes = self._signature.sizes(arrays)
-        if isinstance(self.target, CpuTarget):
-            self._route = self.target.route(arrays, sizes)
-            return self._route.run(arrays)
-        return self.target.call(arrays, sizes)
+        target = self.target
+        if not isinstance(target, CpuTarget):
+            return target.call(arrays, sizes)
+        route = self._route = target.route(arrays, sizes)
+        if target is not self.target:  # tapped meanwhile, by another thread
+            self._route = None
+        return route.run(arrays)
 
     def bind(self, /, *args: Any, **kwargs: Any) -> Bound:
         """The executable with its arguments fixed: nothing is copied.
