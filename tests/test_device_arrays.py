@@ -2,6 +2,8 @@
 
 import array
 import gc
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -214,3 +216,14 @@ def test_arrays_of_python_are_read_where_they_are():
     assert bound().tolist() == [14, 4, 6]
     with pytest.raises(sg.DTypeError, match="bind requires a float32 array"):
         f.bind([1.0, 2.0, 3.0])
+
+
+def test_a_capsule_may_go_when_python_ends():
+    code = """if True:
+        import sys
+        import numpy as np
+        from staticgrad.compiler.cuda import dlpack
+        sys.kept = dlpack.given(64, np.dtype("float32"), (3,), None)
+    """
+    run = subprocess.run([sys.executable, "-c", code], check=False)
+    assert run.returncode == 0

@@ -135,3 +135,6 @@ def _destroyed(capsule: int) -> None:
 
 
 _forget_native, _destroyed_native = _DELETER(_forget), _DELETER(_destroyed)
+for _native in (_forget_native, _destroyed_native):
+    # never freed: others may give memory back when this module is gone already
+    _api.Py_IncRef(ctypes.py_object(_native))
