@@ -9,7 +9,7 @@ rest (infinity and NaN too) goes through libm. The loop writer (loops.py) looks 
 block of arguments first and uses ``sin`` and the like where all of them are near.
 
 Largest errors found within the range, float32 / float64, in units of the last place:
-sin 1.55 / 0.73, cos 1.54 / 0.75, tan 2.3 / 1.86.
+sin 1.55 / 0.73, cos 1.54 / 0.75, tan 1.65 / 1.86.
 """
 
 from __future__ import annotations
@@ -82,12 +82,11 @@ def _tan(m: Emitter, x: Value, reduced: Reduced) -> Value:
     odd = m.b.icmp_unsigned("!=", m.iand(quadrant, 1), m.whole(0))
     square = m.mul(r, r)
     if m.is32:
-        # odd: above and below times 1.5, as tanh is (BALANCE in mathlib_exponential)
-        factor = m.select(odd, 1.5, 1.0)
-        cube = m.mul(square, m.mul(r, factor))
-        tail = m.mul(cube, m.polynomial(square, TAN_F32))
-        near = m.fma(r, factor, tail)
-        y = m.div(m.select(odd, -1.5, near), m.select(odd, near, 1.0))
+        tail = m.mul(m.mul(square, r), m.polynomial(square, TAN_F32))
+        if low is not None:
+            tail = m.fma(low, m.add(square, 1.0), tail)
+        near = m.add(r, tail)
+        y = m.div(m.select(odd, -1.0, near), m.select(odd, near, 1.0))
     else:
         sine, cosine = _sine(m, r, square, low), _cosine(m, r, square, low)
         above = m.select(odd, m.neg(cosine), sine)
@@ -139,7 +138,7 @@ def _reduce_f32(m: Emitter, x: Value) -> Reduced:
 
 
 def _reduce_closely(m: Emitter, x: Value) -> Reduced:
-    """Through float64 for float32: rounds once, which a quotient needs."""
+    """Through float64 for float32: a quotient needs it, and tan what is rounded off."""
     return _reduce_in_f64(m, x) if m.is32 else _reduce(m, x)
 
 
@@ -148,7 +147,9 @@ def _reduce_in_f64(m: Emitter, x: Value) -> Reduced:
     shifted = d.fma(wide, 2 / math.pi, d.shift)
     n = d.sub(shifted, d.shift)
     r = d.fma(n, -HALF_PI[1], d.fma(n, -HALF_PI[0], wide))
-    return m.narrow(r), None, m.b.trunc(d.bits(shifted), m.integer)
+    total = m.narrow(r)
+    low = m.narrow(d.sub(r, m.widen(total)))
+    return total, low, m.b.trunc(d.bits(shifted), m.integer)
 
 
 def sine_and_cosine(m: Emitter, r: Value, quadrant: Value) -> tuple[Value, Value]:
@@ -179,7 +180,7 @@ def _signed(m: Emitter, y: Value, quadrant: Value) -> Value:
 
 def _sine(m: Emitter, r: Value, square: Value, low: Value | None) -> Value:
     cube = m.mul(square, r)
-    if low is None:
+    if m.is32 or low is None:
         return m.fma(cube, m.polynomial(square, m.pick(SIN_F32, SIN_F64)), r)
     tail = m.mul(cube, m.polynomial(square, SIN_F64))
     return m.add(r, m.add(tail, m.mul(low, m.fma(square, -0.5, 1.0))))
