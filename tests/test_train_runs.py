@@ -199,6 +199,7 @@ INTERRUPTED = """
     import numpy as np
     import staticgrad as sg
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
     rng = np.random.default_rng(0)
     data = {"x": rng.standard_normal((2000, 64)).astype(np.float32)}
     with sg.Graph(seed=0) as graph:

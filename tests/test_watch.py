@@ -15,6 +15,14 @@ from staticgrad.compiler.watch import watched
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="os.kill sends no SIGINT")
 
 
+@pytest.fixture(autouse=True)
+def python_handles_ctrl_c():
+    """A shell that starts the tests in the background has them ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def endless():
     x = sg.input("x", (), "float64")
     grown = sg.while_loop(lambda v: v > 0, lambda v: v + 1e-9, x)
