@@ -22,6 +22,7 @@ from llvmlite.binding import ffi
 from numba import cfunc, types
 from numba.core import cgutils, config, serialize
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.environment import Environment
 from numba.core.extending import _Intrinsic
 from numba.core.registry import cpu_target
 from numba.np import arrayobj
@@ -264,12 +265,30 @@ def raised(address: int) -> tuple[type[BaseException], tuple[Any, ...], Any]:
     record = _Raised.from_address(address)
     pickled = ctypes.string_at(record.data, record.size)
     if record.alloc > 0:
-        unwrap = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p)(record.unwrap)
-        made = serialize.runtime_build_excinfo_struct(pickled, unwrap(record.extra))
+        made = serialize.runtime_build_excinfo_struct(pickled, _unwrapped(record))
     else:
         made = serialize.loads(pickled)
     kind, arguments, place = made
     return kind, tuple(arguments or ()), place
+
+
+def _unwrapped(record: _Raised) -> tuple[Any, ...]:
+    """The computed arguments; code of another process has no environment yet."""
+    unwrap = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p)(record.unwrap)
+    try:
+        found: tuple[Any, ...] = unwrap(record.extra)
+    except RuntimeError as error:
+        name = str(error).rpartition("missing Environment: ")[2]
+        place = _engine().get_global_value_address(name)
+        if not place:
+            raise
+        ctypes.c_void_p.from_address(place).value = id(_ENVIRONMENT)
+        found = unwrap(record.extra)
+    return found
+
+
+_ENVIRONMENT = Environment({})
+"""Numba boxes numbers with one; that of code from disk is in the process before."""
 
 
 def hold_compiler_over_fork() -> None:
