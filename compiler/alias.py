@@ -36,30 +36,17 @@ from staticgrad.ir.size import product
 
 def in_place(schedule: Schedule) -> Schedule:
     """`schedule` with fewer buffers, and kernels that write in place."""
-    first, last = _lifetimes(schedule)
-    merged: dict[int, int] = {}
+    joining = _Joining(schedule)
     kernels: list[Step] = []
     for position, kernel in enumerate(schedule.kernels):
-        kernel = with_buffers(kernel, lambda buffer: _root(buffer, merged))
-        if isinstance(kernel, LoopKernel):
-            kernel = _write_in_place(kernel, position, schedule, first, last, merged)
-        elif isinstance(kernel, ControlKernel):
-            kernel = _start_in_place(kernel, position, schedule, first, last, merged)
+        kernel = with_buffers(kernel, joining.root)
+        pairs = joining.join(kernel, position)
+        if pairs and isinstance(kernel, LoopKernel):
+            kernel = _with_pairs(kernel, dict(pairs))
+        elif pairs and isinstance(kernel, ControlKernel):
+            kernel = started_in_place(kernel, pairs)
         kernels.append(kernel)
-    return _compact(replace(schedule, kernels=tuple(kernels)), merged)
-
-
-def _lifetimes(schedule: Schedule) -> tuple[dict[int, int], dict[int, int]]:
-    """The first and the last kernel that touches each buffer; the end for outputs."""
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for position, kernel in enumerate(schedule.kernels):
-        for operand in kernel.operands:
-            first.setdefault(operand.buffer, position)
-            last[operand.buffer] = position
-    for buffer in (*schedule.outputs, *schedule.finite):
-        last[buffer] = len(schedule.kernels)
-    return first, last
+    return _compact(replace(schedule, kernels=tuple(kernels)), joining.merged)
 
 
 def sharing(schedule: Schedule) -> tuple[dict[int, int], dict[int, tuple[int, int]]]:
@@ -67,124 +54,133 @@ def sharing(schedule: Schedule) -> tuple[dict[int, int], dict[int, tuple[int, in
 
     The second dict has the first and the last kernel of every buffer that is left.
     """
-    first, last = _lifetimes(schedule)
-    merged: dict[int, int] = {}
+    joining = _Joining(schedule)
     for position, kernel in enumerate(schedule.kernels):
-        if isinstance(kernel, LoopKernel):
-            numbers = [_root(o.buffer, merged) for o in kernel.operands]
-            _pairs(kernel, numbers, position, schedule, first, last, merged)
-        elif isinstance(kernel, ControlKernel):
-            numbers = [_root(o.buffer, merged) for o in kernel.operands]
-            _started(kernel, numbers, position, schedule, first, last, merged)
+        joining.join(kernel, position)
+    first, last, merged = joining.first, joining.last, joining.merged
     end = len(schedule.kernels) - 1
-    lives = {b: (first[b], min(last[b], end)) for b in first if b not in merged}
-    return merged, lives
+    return merged, {b: (first[b], min(last[b], end)) for b in first if b not in merged}
 
 
-def _write_in_place(
-    kernel: LoopKernel,
-    position: int,
-    schedule: Schedule,
-    first: dict[int, int],
-    last: dict[int, int],
-    merged: dict[int, int],
-) -> LoopKernel:
-    """Join each written operand with one that dies here, or that is the same leaf."""
-    numbers = [o.buffer for o in kernel.operands]
-    pairs = _pairs(kernel, numbers, position, schedule, first, last, merged)
-    return _with_pairs(kernel, pairs) if pairs else kernel
+class _Joining:
+    """Buffers being joined, kernel by kernel, and the kernels between which they live.
 
+    `merged` has the buffer that took the place of another.
+    """
 
-def _pairs(
-    kernel: LoopKernel,
-    numbers: list[int],
-    position: int,
-    schedule: Schedule,
-    first: dict[int, int],
-    last: dict[int, int],
-    merged: dict[int, int],
-) -> dict[int, int]:
-    """Operand written -> operand read; `numbers` are the buffers of the operands."""
-    writes = [n for n, o in enumerate(kernel.operands) if o.mode == "write"]
-    pairs: dict[int, int] = {}
-    uses: _Uses | None = None
-    for write in writes:
-        target = numbers[write]
-        for read, operand in enumerate(kernel.operands):
-            source = numbers[read]
-            if operand.mode != "read" or read in pairs.values():
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.first: dict[int, int] = {}
+        self.last: dict[int, int] = {}
+        self.merged: dict[int, int] = {}
+        for position, kernel in enumerate(schedule.kernels):
+            for operand in kernel.operands:
+                self.first.setdefault(operand.buffer, position)
+                self.last[operand.buffer] = position
+        for buffer in (*schedule.outputs, *schedule.finite):
+            self.last[buffer] = len(schedule.kernels)
+
+    def root(self, buffer: int) -> int:
+        """The buffer in whose place `buffer` is."""
+        while buffer in self.merged:
+            buffer = self.merged[buffer]
+        return buffer
+
+    def join(self, kernel: Step, position: int) -> list[tuple[int, int]]:
+        """Pairs of operands that become one.
+
+        Of a loop's (written, read): what is written is what dies here, or the same
+        leaf. Of a step with bodies (start, operand), as in its `starts`.
+        """
+        numbers = [self.root(operand.buffer) for operand in kernel.operands]
+        if isinstance(kernel, LoopKernel):
+            return list(self._written(kernel, numbers, position).items())
+        if isinstance(kernel, ControlKernel):
+            return self._started(kernel, numbers, position)
+        return []
+
+    def _written(
+        self, kernel: LoopKernel, numbers: Sequence[int], position: int
+    ) -> dict[int, int]:
+        """Operand written -> operand read; `numbers` are the operands' buffers."""
+        pairs: dict[int, int] = {}
+        uses: _Uses | None = None
+        for write, target in enumerate(numbers):
+            if kernel.operands[write].mode != "write":
                 continue
-            same = source == target
-            fits = same or (
-                not kernel.operands[write].per_chunk
-                and _may_share(schedule, first, last, position, source, target)
-            )
-            if fits and uses is None:
-                uses = _Uses.of(kernel)
-            if fits and uses and _is_elementwise(kernel, uses, read, write, schedule):
-                pairs[write] = read
-                if not same:
-                    merged[target] = source
-                    last[source] = last[target]
-                break
-            if same:
-                raise CompilerBug(f"{kernel.name} cannot write its leaf in place")
-    return pairs
+            for read, source in enumerate(numbers):
+                if kernel.operands[read].mode != "read" or read in pairs.values():
+                    continue
+                same = source == target
+                fits = same or (
+                    not kernel.operands[write].per_chunk
+                    and self._may_share(position, source, target)
+                )
+                if fits and uses is None:
+                    uses = _Uses.of(kernel)
+                if fits and uses and self._is_elementwise(kernel, uses, read, write):
+                    pairs[write] = read
+                    if not same:
+                        self._merge(source, target)
+                    break
+                if same:
+                    raise CompilerBug(f"{kernel.name} cannot write its leaf in place")
+        return pairs
 
+    def _started(
+        self, kernel: ControlKernel, numbers: Sequence[int], position: int
+    ) -> list[tuple[int, int]]:
+        """Operands that start as another one, in its place."""
+        read = {port.operand for ports in kernel.ports for port in ports}
+        found: list[tuple[int, int]] = []
+        for pair in kernel.starts:
+            source, target = (numbers[n] for n in pair)
+            alone = list(numbers).count(source) == 1 and pair[0] not in read
+            if alone and self._may_share(position, source, target):
+                self._merge(source, target)
+                found.append(pair)
+        return found
 
-def _start_in_place(
-    kernel: ControlKernel,
-    position: int,
-    schedule: Schedule,
-    first: dict[int, int],
-    last: dict[int, int],
-    merged: dict[int, int],
-) -> ControlKernel:
-    """Let what starts as an operand that dies here be that operand."""
-    numbers = [o.buffer for o in kernel.operands]
-    pairs = _started(kernel, numbers, position, schedule, first, last, merged)
-    return started_in_place(kernel, pairs) if pairs else kernel
+    def _merge(self, source: int, target: int) -> None:
+        self.merged[target] = source
+        self.last[source] = self.last[target]
 
+    def _may_share(self, position: int, source: int, target: int) -> bool:
+        """Whether `target` begins where `source` ends, and is as large."""
+        buffers = self.schedule.buffers
+        old, new = buffers[source], buffers[target]
+        return (
+            old.kind == new.kind == "temporary"
+            and self.first[target] == position
+            and self.last[source] == position
+            and old.dtype == new.dtype
+            and old.elements == new.elements
+        )
 
-def _started(
-    kernel: ControlKernel,
-    numbers: list[int],
-    position: int,
-    schedule: Schedule,
-    first: dict[int, int],
-    last: dict[int, int],
-    merged: dict[int, int],
-) -> list[tuple[int, int]]:
-    """Operands that start as another one, in its place; see `_pairs`."""
-    read = {port.operand for ports in kernel.ports for port in ports}
-    found: list[tuple[int, int]] = []
-    for pair in kernel.starts:
-        source, target = (numbers[n] for n in pair)
-        alone = numbers.count(source) == 1 and pair[0] not in read
-        if alone and _may_share(schedule, first, last, position, source, target):
-            merged[target] = source
-            last[source] = last[target]
-            found.append(pair)
-    return found
+    def _is_elementwise(
+        self, kernel: LoopKernel, uses: _Uses, read: int, write: int
+    ) -> bool:
+        """Every element is written once, and read at its own index only before that.
 
-
-def _may_share(
-    schedule: Schedule,
-    first: dict[int, int],
-    last: dict[int, int],
-    position: int,
-    source: int,
-    target: int,
-) -> bool:
-    old, new = schedule.buffers[source], schedule.buffers[target]
-    temporary = old.kind == "temporary" and new.kind == "temporary"
-    return (
-        temporary
-        and first[target] == position
-        and last[source] == position
-        and old.dtype == new.dtype
-        and old.elements == new.elements
-    )
+        The store may stand outside of inner loops, as that of what a row gave.
+        """
+        target = self.schedule.buffers[kernel.operands[write].buffer]
+        axes = uses.axes.get(write, ())
+        if uses.conditional:
+            return False  # what it writes may stay unwritten
+        if product(tuple(kernel.axes[a] for a in axes)) != target.elements:
+            return False
+        both = (*uses.accesses.get(read, ()), *uses.accesses.get(write, ()))
+        accesses = sorted(both, key=itemgetter(0))
+        stores = [access for _, is_store, access in accesses if is_store]
+        if len(stores) != 1 or not accesses[-1][1]:
+            return False
+        (store,) = stores
+        place = (store.strides, store.offset)
+        same = all((a.strides, a.offset) == place for _, _, a in accesses)
+        fixed = store.dynamic is None and all(a.dynamic is None for _, _, a in accesses)
+        own = all(store.strides[axis] != 0 or kernel.axes[axis] == 1 for axis in axes)
+        return same and fixed and own
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,32 +205,6 @@ class _Uses:
                 accesses.setdefault(access.operand, []).append((place, stores, access))
         conditional = any(isinstance(s, When) for s in statements)
         return _Uses(accesses, _axes_of_stores(kernel.body), conditional)
-
-
-def _is_elementwise(
-    kernel: LoopKernel, uses: _Uses, read: int, write: int, schedule: Schedule
-) -> bool:
-    """Every element is written once, and read at its own index only before that.
-
-    The store may stand outside of inner loops, as that of a number which a row gave.
-    """
-    target = schedule.buffers[kernel.operands[write].buffer]
-    axes = uses.axes.get(write, ())
-    if uses.conditional:
-        return False  # what it writes may stay unwritten
-    if product(tuple(kernel.axes[a] for a in axes)) != target.elements:
-        return False
-    both = (*uses.accesses.get(read, ()), *uses.accesses.get(write, ()))
-    accesses = sorted(both, key=itemgetter(0))
-    stores = [access for _, is_store, access in accesses if is_store]
-    if len(stores) != 1 or not accesses[-1][1]:
-        return False
-    (store,) = stores
-    place = (store.strides, store.offset)
-    same = all((a.strides, a.offset) == place for _, _, a in accesses)
-    fixed = store.dynamic is None and all(a.dynamic is None for _, _, a in accesses)
-    own = all(store.strides[axis] != 0 or kernel.axes[axis] == 1 for axis in axes)
-    return same and fixed and own
 
 
 def _axes_of_stores(body: Sequence[Statement]) -> dict[int, tuple[int, ...]]:
@@ -282,12 +252,6 @@ def _renumbered(
         else:
             result.append(statement)
     return tuple(result)
-
-
-def _root(buffer: int, merged: dict[int, int]) -> int:
-    while buffer in merged:
-        buffer = merged[buffer]
-    return buffer
 
 
 def _compact(schedule: Schedule, merged: dict[int, int]) -> Schedule:

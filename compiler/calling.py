@@ -25,7 +25,7 @@ from llvmlite import ir
 from staticgrad.compiler import numba_internals as internals
 from staticgrad.compiler.cache import default_cache, kernel_key
 from staticgrad.compiler.codegen.native import symbol_of
-from staticgrad.ir.node import AWAY_ITEMS, bring_home
+from staticgrad.ir.node import AWAY, bring_home
 
 Emit: TypeAlias = Callable[["_Calls"], None]
 
@@ -79,7 +79,7 @@ def bound_call(
     """
     last = result if make is None else make
     given = (
-        pc, stop, AWAY_ITEMS, bring_home, lock.acquire, lock.release, failed, last,
+        pc, stop, AWAY, bring_home, lock.acquire, lock.release, failed, last,
         result,
     )  # fmt: skip
     try:

@@ -47,7 +47,7 @@ from staticgrad.compiler.layouts import (
     is_free,
     loop_shape,
 )
-from staticgrad.compiler.passes.widen import operand_casts
+from staticgrad.compiler.operand_casts import operand_casts
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Node, Stored, Tensor
 from staticgrad.ir.op import (

@@ -28,6 +28,8 @@ import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
+from staticgrad.compiler.disk import cached_or_not
+
 # Whole numbers by position: arrays where compiled, lists or arrays in Python.
 Ints: TypeAlias = Any
 
@@ -58,14 +60,11 @@ class Compiled:
         return self._native(*args)
 
     def _first_call(self, *args: Any) -> Any:
-        try:
-            native = njit(self._function, nogil=True, cache=True)
-            result = native(*args)
-        except Exception:  # noqa: BLE001
-            # Whatever is wrong with the folder of the cache, it works without it.
-            native = njit(self._function, nogil=True)
-            result = native(*args)
-        self._native = native
+        def build(_stamp: str, cache: bool) -> tuple[Any, Any]:
+            native = njit(self._function, nogil=True, cache=cache)
+            return native, native(*args)
+
+        self._native, result = cached_or_not(build, "")
         return result
 
 

@@ -19,7 +19,7 @@ from staticgrad.compiler.assembler import Cell
 from staticgrad.compiler.executable import Executable
 from staticgrad.data import samples_of
 from staticgrad.ir.node import Input, Stored
-from staticgrad.run import after_phases
+from staticgrad.run import InPhase
 
 Array = npt.NDArray[Any]
 
@@ -67,13 +67,14 @@ class Grouping:
         self.pending.value = 0
         batches, self.waiting = self.waiting, []
         phases = list(zip(steps, self.commits, strict=True))
-        for number, (step, commit) in enumerate(phases[1:], 1):
-            try:
-                found = [step(**batch) for batch in batches]
-                told |= self._means(found, batches) | commit()
-            except Exception as error:  # noqa: BLE001  a function of the user's, too
-                self.drop()
-                raise after_phases(error, number) from error.__cause__
+        try:
+            for number, (step, commit) in enumerate(phases[1:], 1):
+                with InPhase(number):
+                    found = [step(**batch) for batch in batches]
+                    told |= self._means(found, batches) | commit()
+        except Exception:
+            self.drop()
+            raise
         return told
 
     def start(self, steps: Sequence[Executable], resuming: bool) -> None:

@@ -190,6 +190,22 @@ def resumed(run: Run, wanted: Settings) -> Run:
     return longer
 
 
+class InPhase:
+    """What is raised in phase `number` of a step says what is applied already."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if isinstance(error, Exception) and self.number:
+            raise after_phases(error, self.number) from error.__cause__
+
+
 def after_phases(error: BaseException, number: int) -> BaseException:
     """`error` of phase `number` of a step, which says what is applied already."""
     if not number:

@@ -18,7 +18,7 @@ from staticgrad.compiler.vm import FINISHED, STOPPED
 from staticgrad.data import Dataset
 from staticgrad.grouping import Grouping
 from staticgrad.ops.philox import philox
-from staticgrad.run import Run, after_phases
+from staticgrad.run import InPhase, Run
 
 Array = npt.NDArray[Any]
 
@@ -114,10 +114,8 @@ def _groups(
         if stop.value and not phase:
             return False
         rows = _rows(run)
-        try:
+        with InPhase(phase):
             _step(run, [steps[phase]], data.batch(rows), len(rows))
-        except Exception as error:  # noqa: BLE001  a function of the user's, too
-            raise after_phases(error, phase) from error.__cause__
         pending.value += 1
     return True
 
@@ -137,10 +135,8 @@ def _step(
 ) -> None:
     told: dict[str, Array] = {}
     for number, step in enumerate(steps):
-        try:
+        with InPhase(number):
             told |= _called(run, step, batch)
-        except Exception as error:  # noqa: BLE001  as above
-            raise after_phases(error, number) from error.__cause__
     for name, value in told.items():
         _record(run, name, value, rows)
     run.seen.value += rows

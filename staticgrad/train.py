@@ -40,10 +40,10 @@ from staticgrad.optim import Clip, Optimizer
 from staticgrad.run import (
     FOREVER,
     History,
+    InPhase,
     Record,
     Run,
     Settings,
-    after_phases,
     evaluation,
     resumed,
 )
@@ -269,10 +269,8 @@ class Trainer:
             told = self._group.step(self._steps, batch)
             return {name: float(value) for name, value in told.items()}
         for number, step in enumerate(self._steps):
-            try:
+            with InPhase(number):
                 told |= step(**batch)
-            except Exception as error:  # noqa: BLE001  a function of the user's, too
-                raise after_phases(error, number) from error.__cause__
         return {name: float(value) for name, value in told.items()}
 
     def evaluate(

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from stop_cells import CountingCell
 
 import staticgrad as sg
-from staticgrad.compiler.assembler import Cell
 
 RNG = np.random.default_rng(1)
 X = RNG.normal(2, 3, (50, 4)).astype("f4")
@@ -202,19 +202,6 @@ def test_steps_end_a_group_of_phases(target):
     assert_close(values(parts, many), values(whole, one))
 
 
-class Polls(Cell):
-    """A stop cell that is set when it has been read so often."""
-
-    def __init__(self, count):
-        super().__init__(0)
-        self.count = count
-
-    @property
-    def value(self):
-        self.count -= 1
-        return int(self.count < 0)
-
-
 @pytest.mark.parametrize("polls", range(8))
 def test_a_run_of_groups_is_stopped_saved_and_resumed(polls, monkeypatch, tmp_path):
     fit = {"epochs": 2, "batch_size": 8, **QUIET}
@@ -222,7 +209,7 @@ def test_a_run_of_groups_is_stopped_saved_and_resumed(polls, monkeypatch, tmp_pa
     expected = whole.fit({"x": X}, **fit)
     first, _ = players("reference", accumulate=3)
     with monkeypatch.context() as patch:
-        patch.setattr("staticgrad.train.Cell", lambda _: Polls(polls))
+        patch.setattr("staticgrad.train.Cell", lambda _: CountingCell(polls))
         with pytest.raises(KeyboardInterrupt):
             first.fit({"x": X}, **fit)
     first.save(tmp_path / "stopped")

@@ -302,15 +302,12 @@ def test_messages():
         sg.while_loop(lambda c: c < 1, lambda c: c, 0.0, checkpoints=0)
 
 
-def test_the_verifier_notices_a_corrupted_replay():
-    x = sg.input("x", (9,))
-    y = sg.grad(loss(x, x[0], 3), x)
-    schedule = sg.compile(y).target.code.root
+def verified(schedule, form):
+    """The step of that form, and a check that the verifier refuses changes of it."""
     position, kernel = next(
         (n, k) for n, k in enumerate(schedule.kernels)
-        if isinstance(k, ControlKernel) and k.form == "replay"
+        if isinstance(k, ControlKernel) and k.form == form
     )  # fmt: skip
-    memory.plan(schedule, {})
 
     def refuse(match, **changes):
         kernels = list(schedule.kernels)
@@ -318,6 +315,15 @@ def test_the_verifier_notices_a_corrupted_replay():
         with pytest.raises(CompilerBug, match=match):
             verify_schedule(replace(schedule, kernels=tuple(kernels)))
 
+    return kernel, refuse
+
+
+def test_the_verifier_notices_a_corrupted_replay():
+    x = sg.input("x", (9,))
+    y = sg.grad(loss(x, x[0], 3), x)
+    schedule = sg.compile(y).target.code.root
+    kernel, refuse = verified(schedule, "replay")
+    memory.plan(schedule, {})
     refuse("snapshots", snapshots=0)
     refuse("no room for the positions", snapshots=4)
     refuse("no room for the positions", state=kernel.counter)
@@ -329,17 +335,7 @@ def test_the_verifier_notices_a_corrupted_replay():
 def test_the_verifier_notices_a_loop_without_room_for_its_snapshots():
     a = sg.input("a", (), "float64")
     schedule = sg.compile(sg.grad(grown(a)[0], a)).target.code.root
-    position, kernel = next(
-        (n, k) for n, k in enumerate(schedule.kernels)
-        if isinstance(k, ControlKernel) and k.form == "repeat"
-    )  # fmt: skip
-
-    def refuse(match, **changes):
-        kernels = list(schedule.kernels)
-        kernels[position] = replace(kernel, **changes)
-        with pytest.raises(CompilerBug, match=match):
-            verify_schedule(replace(schedule, kernels=tuple(kernels)))
-
+    kernel, refuse = verified(schedule, "repeat")
     refuse("snapshots", snapshots=0)
     refuse("no room for the positions", snapshots=4)
     refuse("no room for 3", kept=((kernel.kept[0][1], kernel.kept[0][0]),))

@@ -218,7 +218,10 @@ def loops_in_a_loop(x):
 
 
 def from_snapshots(x):
-    step = lambda h, v: (sg.sin(h * v + 0.5), h)  # noqa: E731
+
+    def step(h, v):
+        return sg.sin(h * v + 0.5), h
+
     last, seen = sg.scan(step, x[0], x, checkpoints=2)
     return [last, sg.grad(sg.sum(last) + sg.sum(seen), x)]
 

@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from stop_cells import CountingCell
 
 import staticgrad as sg
 from staticgrad.compiler.assembler import Cell
@@ -56,21 +57,6 @@ def assert_equal(left, right):
 
 
 # ---- stopping and resuming -----------------------------------------------------------
-
-
-class CountingCell(Cell):
-    """A stop cell that becomes 1 after some polls of the loop in Python."""
-
-    __slots__ = ("left",)
-
-    def __init__(self, polls):
-        super().__init__(0)
-        self.left = polls
-
-    @property
-    def value(self):
-        self.left -= 1
-        return int(self.left < 0)
 
 
 @pytest.mark.parametrize("polls", [0, 1, 12, 13, 14, 15, 30, 89])

@@ -28,7 +28,7 @@ from staticgrad.compiler.program import Code, compile_schedule
 from staticgrad.compiler.requirements import accept
 from staticgrad.compiler.schedule import Schedule, stored_by
 from staticgrad.compiler.watch import loops, watched
-from staticgrad.ir.node import AWAY_ITEMS, bring_home
+from staticgrad.ir.node import AWAY, bring_home
 from staticgrad.ir.size import evaluate
 
 Array = npt.NDArray[Any]
@@ -108,7 +108,7 @@ class CpuTarget:
 
         Returns a code that is not positive: finished, stopped, or inputs that misfit.
         """
-        if AWAY_ITEMS:
+        if AWAY:
             bring_home()
         if self.writing is None:
             code = self.machine(pc, frame.stop_address)
@@ -235,7 +235,7 @@ class BoundFrame:
 
     def run(self) -> None:
         """Write the outputs anew."""
-        if AWAY_ITEMS:
+        if AWAY:
             bring_home()
         with self._lock:  # by itself safe against Ctrl-C, as acquire() is not
             code = self._machine(self._pc, self._stop)

@@ -54,21 +54,23 @@ def plan_of() -> TilePlan:
     return TilePlan(8 if many else 4, 2, masks=False)
 
 
-def _constant(value_of: Any) -> Any:
+def constant(value_of: Any) -> Any:
+    """A function of alpha that is a number: `value_of` the registers of its type."""
+
     @intrinsic
-    def constant(typing: Any, alpha: Any) -> Any:
+    def number(typing: Any, alpha: Any) -> Any:
         def emit(context: Any, b: Any, _signature: Any, _args: Any) -> Value:
             return Lanes(b, alpha.bitwidth).whole(value_of(Lanes(b, alpha.bitwidth)))
 
         return _LONG(alpha), emit
 
-    return constant
+    return number
 
 
-element_bytes = _constant(lambda v: v.size)
-lanes_of = _constant(lambda v: v.count)
-rows_of = _constant(lambda v: plan_of().rows)
-vectors_of = _constant(lambda v: plan_of().vectors)
+element_bytes = constant(lambda v: v.size)
+lanes_of = constant(lambda v: v.count)
+rows_of = constant(lambda v: plan_of().rows)
+vectors_of = constant(lambda v: plan_of().vectors)
 
 
 def write_tile(

@@ -29,6 +29,7 @@ from staticgrad.compiler.codegen.emitter import Value
 from staticgrad.compiler.codegen.gemm import (
     FEW,
     TilePlan,
+    constant,
     element_bytes,
     lanes_of,
     plan_of,
@@ -217,46 +218,38 @@ _tile_full = _tile(lambda p: (p.rows, p.vectors))
 _tile_full_few = _tile(lambda p: (FEW, p.vectors))
 
 
-@_compiled
-def _column(table, a, b, c, m, alpha, beta, n):
-    """All rows of one register of columns."""
-    stop = b + load_int64(table, DEPTH)
-    while m >= EIGHT:
-        _tile_eight(table, a, b, stop, c, alpha, beta, n, m)
-        m -= EIGHT
-        a += EIGHT * load_int64(table, A_ROW)
-        c += EIGHT * load_int64(table, C_ROW)
-    while m > 1:
-        _tile_few(table, a, b, stop, c, alpha, beta, n, m)
-        m -= FEW
-        a += FEW * load_int64(table, A_ROW)
-        c += FEW * load_int64(table, C_ROW)
-    if m == 1:
-        _tile_one(table, a, b, stop, c, alpha, beta, n, m)
+def _columns(tile: Any, few: Any, height_of: Any, registers_of: Any) -> Any:
+    """All rows of as many columns as `tile` has, which is `height_of` rows high."""
+
+    @_compiled
+    def columns(table, a, b, c, m, alpha, beta, n):
+        stop, most = b + load_int64(table, DEPTH), height_of(alpha)
+        while m >= most:
+            tile(table, a, b, stop, c, alpha, beta, n, m)
+            m -= most
+            a += most * load_int64(table, A_ROW)
+            c += most * load_int64(table, C_ROW)
+        while m > 1:
+            few(table, a, b, stop, c, alpha, beta, n, m)
+            m -= FEW
+            a += FEW * load_int64(table, A_ROW)
+            c += FEW * load_int64(table, C_ROW)
+        register = lanes_of(alpha) * element_bytes(alpha)
+        across = registers_of(alpha) if m == 1 else 0
+        while across > 0:
+            _tile_one(table, a, b, stop, c, alpha, beta, n, m)
+            across -= 1
+            b += register
+            stop += register
+            c += register
+
+    return columns
 
 
-@_compiled
-def _wide_column(table, a, b, c, m, alpha, beta, n):
-    """All rows of as many columns as a large tile has."""
-    stop, most = b + load_int64(table, DEPTH), rows_of(alpha)
-    while m >= most:
-        _tile_full(table, a, b, stop, c, alpha, beta, n, m)
-        m -= most
-        a += most * load_int64(table, A_ROW)
-        c += most * load_int64(table, C_ROW)
-    while m > 1:
-        _tile_full_few(table, a, b, stop, c, alpha, beta, n, m)
-        m -= FEW
-        a += FEW * load_int64(table, A_ROW)
-        c += FEW * load_int64(table, C_ROW)
-    register = lanes_of(alpha) * element_bytes(alpha)
-    across = vectors_of(alpha) if m == 1 else 0
-    while across > 0:
-        _tile_one(table, a, b, stop, c, alpha, beta, n, m)
-        across -= 1
-        b += register
-        stop += register
-        c += register
+_column = _columns(
+    _tile_eight, _tile_few, constant(lambda _: EIGHT), constant(lambda _: 1)
+)
+_wide_column = _columns(_tile_full, _tile_full_few, rows_of, vectors_of)
 
 
 @_compiled

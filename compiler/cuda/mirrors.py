@@ -12,7 +12,7 @@ import weakref
 from typing import Any
 
 from staticgrad.compiler.cuda.device import Device
-from staticgrad.ir.node import AWAY, Storage
+from staticgrad.ir.node import AWAY, Storage, send_away
 
 
 class Mirror:
@@ -36,14 +36,14 @@ class Mirror:
 
     def upload(self, storage: Storage) -> None:
         """Own the storage from now on."""
-        owner = AWAY.get(storage)
+        owner = AWAY.get(weakref.ref(storage))
         if owner is self:
             return
         if owner is not None:
             owner.fetch()
         self.device.write(self.address, storage.bytes())
         self.changed = False
-        AWAY[storage] = self
+        send_away(storage, self)
 
 
 _known: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[Storage, Mirror]]

@@ -72,11 +72,11 @@ class Zero:
 
 
 @dataclass(frozen=True, slots=True)
-class Enter:
-    """The first step of loop `loop`; past `target` if there is none.
+class _Turn:
+    """A step of loop `loop`, whose position is the int64 at `counter`.
 
-    `length` is None for a loop that its condition ends. The int64 at `counter` is the
-    position, from the last one down if `reverse`.
+    The last position comes first if `reverse`. `length` is None for a loop that its
+    condition ends.
     """
 
     loop: int
@@ -87,14 +87,13 @@ class Enter:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
-    """The next step of a loop, back behind `target`, until its end."""
+class Enter(_Turn):
+    """The first step; past `target` if there is none."""
 
-    loop: int
-    counter: Place
-    length: int | None
-    reverse: bool
-    target: int = -1
+
+@dataclass(frozen=True, slots=True)
+class Again(_Turn):
+    """The next step, back behind `target`, until the loop's end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,24 +14,18 @@ from __future__ import annotations
 
 from staticgrad.compiler.passes.match import by_rule
 from staticgrad.ir.graph import Graph, rewrite
-from staticgrad.ir.node import Node, Tensor, seen_through
+from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import (
-    After,
     Convolution,
-    Elementwise,
     Matmul,
     MatmulAdd,
     Reduce,
     Scan,
     Scatter,
-    View,
 )
 from staticgrad.ir.types import computed, is_half
 from staticgrad.ops.casting import cast
 from staticgrad.ops.named import named
-
-CALLS = (After, Convolution, Matmul, MatmulAdd, Scan, Scatter, View)
-"""What reads operands from memory, and views of them."""
 
 
 def widen(graph: Graph) -> Graph:
@@ -45,24 +39,6 @@ def _widened(node: Node) -> Tensor | None:
         return None
     wide = [cast(x, computed(x.dtype)) for x in node.inputs]
     return cast(named(node.op.name, *wide, **node.attrs), dtype)
-
-
-def operand_casts(graph: Graph) -> frozenset[Node]:
-    """The casts from 16 bits whose results only calls read: operands of products."""
-    wide = {node for node in graph.nodes if _is_widening(node)}
-    if not wide:
-        return frozenset()
-    others = {t.node for t in graph.roots}
-    for node in graph.nodes:
-        if not isinstance(node.op.code, CALLS):
-            others.update(seen_through(t).node for t in node.inputs)
-    return frozenset(wide - others)
-
-
-def _is_widening(node: Node) -> bool:
-    if not isinstance(node.op.code, Elementwise) or len(node.inputs) != 1:
-        return False
-    return is_half(node.inputs[0].dtype) and not is_half(node.types[0].dtype)
 
 
 def _accumulates(node: Node) -> bool:

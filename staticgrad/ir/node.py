@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -306,8 +306,9 @@ class Storage:
     @property
     def array(self) -> npt.NDArray[Any]:
         """The host's array, which the host owns from now on."""
-        if self in AWAY:
-            AWAY.pop(self).fetch()
+        owner = AWAY.pop(ref(self), None) if AWAY else None
+        if owner is not None:
+            owner.fetch()
         return self._array
 
     @property
@@ -326,8 +327,9 @@ class Storage:
 
     def copy(self) -> npt.NDArray[Any]:
         """A copy of the current value; its owner stays."""
-        if self in AWAY:
-            AWAY[self].fetch()
+        owner = AWAY.get(ref(self))
+        if owner is not None:
+            owner.fetch()
         return self._array.copy()
 
     def write(self, name: str, value: npt.ArrayLike) -> None:
@@ -353,17 +355,24 @@ class Storage:
         np.copyto(self.array, new, "same_kind")
 
 
-AWAY: WeakKeyDictionary[Storage, Owner] = WeakKeyDictionary()
-"""Storages whose current value a device holds, and what holds it."""
+AWAY: dict[ref[Storage], Owner] = {}
+"""Storages whose current value a device holds, and what holds it.
 
-AWAY_ITEMS: dict[Any, Owner] = AWAY.data  # type: ignore[attr-defined]
-"""What it holds: empty, at no cost of a call, where nothing is away."""
+A plain dict, so that native code sees at once that nothing is away.
+"""
+
+
+def send_away(storage: Storage, owner: Owner) -> None:
+    """Let `owner` hold the value of `storage` from now on, for as long as it lives."""
+    AWAY[ref(storage, AWAY.pop)] = owner
 
 
 def bring_home() -> None:
     """Let the host own every storage: ahead of code that uses their addresses."""
-    while AWAY_ITEMS and AWAY:
-        AWAY.popitem()[1].fetch()
+    for key in list(AWAY):
+        owner = AWAY.pop(key, None)
+        if owner is not None:
+            owner.fetch()
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -472,5 +481,5 @@ def static_shape(shape: Shape) -> tuple[int, ...] | None:
 __all__ = [
     "ALIGNMENT", "AWAY", "Constant", "Dim", "Input", "Node", "Parameter", "State",
     "Storage", "Stored", "Tensor", "aligned_copy", "aligned_empty", "bring_home",
-    "seen_through", "static_shape",
+    "seen_through", "send_away", "static_shape",
 ]  # fmt: skip

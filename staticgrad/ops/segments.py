@@ -135,7 +135,10 @@ def bincount(
         if minlength:
             rule += f", got minlength={minlength}"
         raise shape_error("bincount", (numbers,), rule, "pass length=")
-    if minlength and isinstance(length, int):
+    if minlength:
+        if not isinstance(length, int):
+            rule = f"a length that is a number beside minlength={minlength}"
+            raise shape_error("bincount", (numbers,), rule, "give the larger one")
         length = max(length, minlength)
     if numbers.ndim != 1:
         raise shape_error("bincount", (numbers,), "an array of one axis")

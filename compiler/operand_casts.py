@@ -1,0 +1,38 @@
+"""Casts from 16 bits that stand ahead of a product, and are kernels of their own."""
+
+from __future__ import annotations
+
+from staticgrad.ir.graph import Graph
+from staticgrad.ir.node import Node, seen_through
+from staticgrad.ir.op import (
+    After,
+    Convolution,
+    Elementwise,
+    Matmul,
+    MatmulAdd,
+    Scan,
+    Scatter,
+    View,
+)
+from staticgrad.ir.types import is_half
+
+CALLS = (After, Convolution, Matmul, MatmulAdd, Scan, Scatter, View)
+"""What reads operands from memory, and views of them."""
+
+
+def operand_casts(graph: Graph) -> frozenset[Node]:
+    """The casts from 16 bits whose results only calls read: operands of products."""
+    wide = {node for node in graph.nodes if _is_widening(node)}
+    if not wide:
+        return frozenset()
+    others = {t.node for t in graph.roots}
+    for node in graph.nodes:
+        if not isinstance(node.op.code, CALLS):
+            others.update(seen_through(t).node for t in node.inputs)
+    return frozenset(wide - others)
+
+
+def _is_widening(node: Node) -> bool:
+    if not isinstance(node.op.code, Elementwise) or len(node.inputs) != 1:
+        return False
+    return is_half(node.inputs[0].dtype) and not is_half(node.types[0].dtype)
