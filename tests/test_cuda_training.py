@@ -12,6 +12,8 @@ from fake_cuda import FakeGpu
 import staticgrad as sg
 from benchmarks.gpu_models import MODELS, classifier, layer_norm
 from staticgrad.compiler.cuda.device import using
+from staticgrad.ir.graph import topological
+from staticgrad.ir.node import Parameter
 
 SAMPLES, BATCH = 22, 8
 NEAR = {"rtol": 2e-4, "atol": 2e-5}  # two steps of Adam divide by tiny moments
@@ -180,6 +182,7 @@ def test_memory_is_given_back():
 
 OPTIONS = {
     "phases": {},
+    "phases of groups": {"accumulate": 3},
     "accumulate": {"accumulate": 2},
     "clip": {"clip": sg.optim.clip_by_global_norm(0.1)},
     "skip": {"on_nonfinite": "skip"},
@@ -194,7 +197,7 @@ def test_every_way_of_updating(option):
             loss, _, optimizer = layer_norm()
             w, scale = parameters_of(loss)
         given = (loss, optimizer)
-        if option == "phases":
+        if option.startswith("phases"):
             phases = [
                 (loss, sg.optim.SGD(0.1), [w]),
                 (loss, sg.optim.SGD(0.2), [scale]),
@@ -209,10 +212,25 @@ def test_every_way_of_updating(option):
         assert_same(one, other)
 
 
-def parameters_of(loss):
-    from staticgrad.ir.graph import topological
-    from staticgrad.ir.node import Parameter
+def test_statistics_pooled_over_a_group():
+    def training(target):
+        with sg.Graph(seed=0):
+            x = sg.input("x", ("batch", 8))
+            norm = sg.nn.BatchNorm1d(8)
+            loss = sg.mean(sg.tanh(norm(x)) ** 2)
+        with using(EmulatedDevice()):
+            trainer = sg.Trainer(
+                loss, sg.optim.SGD(0.1), accumulate=3, pool_statistics=True,
+                target=target,
+            )  # fmt: skip
+            trainer.fit(data, epochs=2, batch_size=4, progress=False)
+        return {name: leaf.value for name, leaf in trainer._stored.items()}
 
+    data = {"x": np.random.default_rng(0).normal(size=(26, 8)).astype(np.float32)}
+    assert_same(training("cuda"), training("cpu"))
+
+
+def parameters_of(loss):
     outputs = [t for node in topological([loss]) for t in node.outputs]
     found = {t.name: t for t in outputs if isinstance(t, Parameter)}
     return found["w"], found["scale"]
