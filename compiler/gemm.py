@@ -41,6 +41,7 @@ from staticgrad.compiler.codegen.native import compiled_once
 from staticgrad.compiler.gemm_rule import ours
 from staticgrad.compiler.gemm_small import describe_small, small_kernel
 from staticgrad.compiler.kernels import GemmKernel
+from staticgrad.compiler.launch import longest_share
 from staticgrad.compiler.pointers import I64, load_int64
 
 FLOPS_PER_PART = 3_000_000  # 12-30 us on one core, by the processor
@@ -150,14 +151,31 @@ def by_dots(m: int, k: int) -> bool:
 
 
 def parts_of(m: int, n: int, k: int) -> tuple[int, int]:
-    """(rows, columns) per part of C, from sizes alone: cut along the longer axis."""
+    """(rows, columns) per part of C, from sizes alone.
+
+    Cut along the axis whose parts two and four workers share more evenly, else along
+    columns: what transposes B then does so once, and a worker that computes the same
+    columns of a layer and of its weights' gradient keeps those weights in its cache.
+    """
     rows, columns = max(m, 1), max(n, 1)
     wanted = min(2 * m * n * k // FLOPS_PER_PART, MOST_PARTS)
     if wanted <= 1:
         return rows, columns
-    if n > m:
-        return rows, blas.even_part(n, n // wanted, PART_COLUMNS)
-    return blas.even_part(m, m // wanted, PART_ROWS), columns
+    few_columns = _shared_part(n, wanted, PART_COLUMNS)
+    few_rows = _shared_part(m, wanted, PART_ROWS)
+    if longest_share(n, few_columns) / n <= longest_share(m, few_rows) / m:
+        return rows, few_columns
+    return few_rows, columns
+
+
+def _shared_part(length: int, wanted: int, unit: int) -> int:
+    """A whole number of units that cuts `length` into about `wanted` even shares.
+
+    From half as many parts to a third more.
+    """
+    units = -(-3 * length // (4 * wanted * unit))
+    sizes = range(units * unit, 3 * units * unit, unit)
+    return min(min(sizes, key=lambda size: longest_share(length, size)), length)
 
 
 def addresses(tables: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

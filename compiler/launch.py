@@ -45,11 +45,20 @@ def cut(rows: int, row_cost: int, least_rows: int = 1) -> tuple[int, int]:
     if size > CUT_AT_LINES:
         size += -size % WHOLE_LINES
     elif 1 < chunks < FEW_CHUNKS:
-        size = min(range(size, 2 * size), key=lambda part: _longest(rows, part))
+        size = min(range(size, 2 * size), key=lambda part: longest_share(rows, part))
     return -(-rows // size), size
 
 
-def _longest(rows: int, size: int) -> int:
-    """Rows of the worker that has most, summed over teams, in chunks of `size`."""
-    chunks = -(-rows // size)
-    return sum(-(-chunks // workers) * size for workers in TEAMS)
+def longest_share(length: int, size: int) -> int:
+    """What the worker with most has of `length`, summed over teams, in such chunks.
+
+    >>> longest_share(28, 7), longest_share(28, 8)
+    (21, 24)
+    """
+    chunks = -(-length // size)
+    last = length - (chunks - 1) * size
+    total = 0
+    for workers in TEAMS:
+        rounds, others = divmod(chunks - 1, workers)
+        total += rounds * size + (size if others else last)
+    return total

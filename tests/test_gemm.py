@@ -274,6 +274,18 @@ def test_threads_change_no_bit():
     assert results[0] == results[1] == results[2]
 
 
+@pytest.mark.parametrize("workers", [2, 4])
+def test_workers_share_products_of_layers_evenly(workers):
+    """Each takes the next part when it has finished one."""
+    for m, n, k in itertools.product([64, 200, 784, 1000], [256, 512, 777], [300, 800]):
+        part = gemm.parts_of(m, n, k)
+        done = [0] * workers
+        for i, j in itertools.product(range(0, m, part[0]), range(0, n, part[1])):
+            size = min(part[0], m - i) * min(part[1], n - j)
+            done[done.index(min(done))] += size
+        assert max(done) <= 1.17 * m * n / workers, (m, n, k, part)
+
+
 def test_what_is_large_goes_to_openblas():
     small, large = product(160, 128, 64), product(2000, 2000, 2000)
     assert gemm.describe(small, {})[blas.FUNCTION] == 0
