@@ -1,24 +1,25 @@
 """What a graph requires of its sizes beyond what could be decided when it was built.
 
 ``x[1:]`` of an axis ``n`` has the size ``n - 1``, which is no size where n is 0; a
-maximum over ``n`` needs an element. The rules of such nodes are run once more with
+maximum over ``n`` needs an element; ``x.reshape(-1, 3)`` an n that is a multiple of 3.
+The rules of such nodes are run once more with
 numbers in place of symbols, for each new set of sizes, before anything is planned. So
 a call gets the error that a graph of static sizes would get when it is built.
 
 Only nodes whose rule can fail are kept: those with a dimension that has a negative
-term, and those whose rule fails where every symbol is 0.
+term or a division, and those whose rule fails where every symbol is 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from staticgrad.errors import ShapeError
 from staticgrad.ir.graph import infer, located, with_nested
 from staticgrad.ir.node import Node
 from staticgrad.ir.op import Control, Elementwise, Leaf
-from staticgrad.ir.size import Size, evaluate
+from staticgrad.ir.size import Size, evaluate, has_division
 from staticgrad.ir.source import at
 from staticgrad.ir.types import TensorType
 
@@ -39,17 +40,26 @@ def accept(_: Mapping[str, int]) -> None:
 def require(nodes: Sequence[Node], values: Mapping[str, int]) -> None:
     """ShapeError, with the user's line, where `values` do not suit one of `nodes`."""
     for node in nodes:
-        types = tuple(_static(t.type, values) for t in node.inputs)
-        attrs = {name: _bound(value, values) for name, value in node.attrs.items()}
+        types, attrs = _numbers(node, values)
         try:
             results = infer(node.op, types, attrs, node.graphs)
         except ShapeError as error:
             rule, *advice = error.args or ("shapes that fit",)
-            text = f"{(*advice, _LARGER)[0]}, {_given(node, values)}"
+            text = f"{(_LARGER, *advice)[-1]}, {_given(node, values)}"
             given = ShapeError(rule, text)
             raise located(given, node.op.name, types, node.source) from None
         for built, result in zip(node.types, results, strict=True):
             _require_sizes(node, built, result, values)
+
+
+def suit(nodes: Sequence[Node], size_of: Callable[[str], int]) -> bool:
+    """Whether the sizes that `size_of` gives to symbols suit all of `nodes`."""
+    names = _names([dim for node in nodes for dim in _dims(node)])
+    try:
+        require(nodes, {name: size_of(name) for name in names})
+    except ShapeError:
+        return False
+    return True
 
 
 def _is_looked_at(node: Node) -> bool:
@@ -68,17 +78,27 @@ def _dims(node: Node) -> list[Size]:
 
 def _may_fail(node: Node) -> bool:
     dims = _dims(node)
-    if any(count < 0 for dim in dims for _, count in dim.terms):
+    if any(has_division(d) or any(count < 0 for _, count in d.terms) for d in dims):
         return True
-    try:
-        require([node], dict.fromkeys(_names(dims), 0))
-    except (ShapeError, ZeroDivisionError):
-        return True
-    return False
+    return not suit([node], lambda _: 0)
 
 
 def _names(dims: Sequence[Size]) -> frozenset[str]:
     return frozenset().union(*(dim.symbols() for dim in dims))
+
+
+def _numbers(
+    node: Node, values: Mapping[str, int]
+) -> tuple[tuple[TensorType, ...], dict[str, Any]]:
+    """The types of a node's inputs, and its attributes, for `values`."""
+    try:
+        types = tuple(_static(t.type, values) for t in node.inputs)
+        return types, {name: _bound(v, values) for name, v in node.attrs.items()}
+    except ZeroDivisionError:
+        raise ShapeError(
+            f"{node.op.name} requires sizes that are not divided by 0, got "
+            f"{node.types[0]}; {_LARGER}, {_given(node, values)}{at(node.source)}"
+        ) from None
 
 
 def _static(type_: TensorType, values: Mapping[str, int]) -> TensorType:

@@ -10,8 +10,9 @@ kernels with the live buffers sorted by offset, so it takes n log n.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn
+from zlib import crc32
 
 from staticgrad.compiler.apart import check_regions
 from staticgrad.compiler.kernels import FinishKernel, LoopKernel
@@ -26,7 +27,6 @@ from staticgrad.ir.size import Dim, evaluate, symbols
 from staticgrad.ir.types import is_float
 
 ARENA_KINDS = ("temporary", "slots", "arena")
-# Unknown sizes are tried with values that are large and far apart.
 TRIAL_SIZE = 1_000_003
 TRIAL_STEP = 10_007
 
@@ -38,10 +38,33 @@ def _fail(text: str) -> NoReturn:
 # Schedule
 
 
-def verify_schedule(schedule: Schedule, graph: Graph | None = None) -> None:
-    """Raise CompilerBug if `schedule` breaks a rule, or does not compute `graph`."""
+def trial_size(name: str) -> int:
+    """The value of a symbol with which kernels are tried: large, and far from others.
+
+    >>> trial_size("n"), trial_size("m")
+    (35544167, 6403783)
+    """
+    return TRIAL_SIZE + TRIAL_STEP * (crc32(name.encode()) % TRIAL_STEP)
+
+
+def verify_schedule(
+    schedule: Schedule, graph: Graph | None = None, kernels: bool = True
+) -> None:
+    """Raise CompilerBug if `schedule` breaks a rule, or does not compute `graph`.
+
+    Without `kernels`, theirs are left to verify_plan: trial sizes do not suit `graph`.
+    """
     _check_buffers(schedule)
-    values = _trial_values(schedule)
+    if kernels:
+        _check_kernels(schedule, _trial_values(schedule))
+    _Order(schedule).run()
+    for body in _bodies(schedule):
+        verify_schedule(body, kernels=kernels)
+    if graph is not None:
+        _check_graph(schedule, graph)
+
+
+def _check_kernels(schedule: Schedule, values: Mapping[str, int]) -> None:
     for position, kernel in enumerate(schedule.kernels):
         try:
             if isinstance(kernel, ControlKernel):
@@ -50,11 +73,6 @@ def verify_schedule(schedule: Schedule, graph: Graph | None = None) -> None:
                 check_kernel(kernel, schedule.buffers, values)
         except CompilerBug as error:
             _fail(f"schedule, position {position}: {error}")
-    _Order(schedule).run()
-    for body in _bodies(schedule):
-        verify_schedule(body)
-    if graph is not None:
-        _check_graph(schedule, graph)
 
 
 def _bodies(schedule: Schedule) -> Iterator[Schedule]:
@@ -72,8 +90,7 @@ def _trial_values(schedule: Schedule) -> dict[str, int]:
             dims.append(kernel.length)
         elif not isinstance(kernel, FinishKernel):
             dims.extend((kernel.m, kernel.n, kernel.k, kernel.batch))
-    names = sorted(symbols(tuple(set(dims))))
-    return {name: TRIAL_SIZE + TRIAL_STEP * n for n, name in enumerate(names)}
+    return {name: trial_size(name) for name in symbols(tuple(set(dims)))}
 
 
 def _check_buffers(schedule: Schedule) -> None:
@@ -286,11 +303,16 @@ def _check_updates(schedule: Schedule, leaves: set[Stored]) -> None:
 # Plan
 
 
-def verify_plan(plan: Plan) -> None:
-    """Raise CompilerBug if live buffers overlap or anything else in `plan` is off."""
+def verify_plan(plan: Plan, kernels: bool = False) -> None:
+    """Raise CompilerBug if live buffers overlap or anything else in `plan` is off.
+
+    With `kernels`, each one's rules too, for the sizes of the plan.
+    """
     schedule = plan.schedule
+    if kernels:
+        _check_kernels(schedule, dict(plan.values))
     _check_lengths(plan)
-    _check_bodies(plan)
+    _check_bodies(plan, kernels)
     _check_chunks(plan)
     chunks = [count for count, _ in plan.chunks]
     gone = _replaced(schedule, chunks)
@@ -303,7 +325,7 @@ def verify_plan(plan: Plan) -> None:
     _check_totals(plan)
 
 
-def _check_bodies(plan: Plan) -> None:
+def _check_bodies(plan: Plan, kernels: bool) -> None:
     """The plans of bodies are right, and made for the same sizes."""
     for position, kernel in enumerate(plan.schedule.kernels):
         bodies = kernel.bodies if isinstance(kernel, ControlKernel) else ()
@@ -316,7 +338,7 @@ def _check_bodies(plan: Plan) -> None:
                 _fail(
                     f"plan: kernel {position} ({kernel.name}) has bodies of other sizes"
                 )
-            verify_plan(inner)
+            verify_plan(inner, kernels)
 
 
 def _check_lengths(plan: Plan) -> None:

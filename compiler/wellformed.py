@@ -6,7 +6,8 @@ every access lies within its buffer, by interval arithmetic over the open axes; 
 chunks write the same element; what is updated in place is read where it is written;
 nothing is added up or multiplied in 16 bits, which would round at every step. Sizes
 that are not known are given large distinct values, so a symbolic access is tried rather
-than proven.
+than proven; where they do not suit the graph, as they do not divide evenly, kernels are
+looked at for the sizes of each call.
 """
 
 from __future__ import annotations

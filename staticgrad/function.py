@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -31,15 +31,15 @@ from staticgrad.compiler.memory import Cutting
 from staticgrad.compiler.passes.taps import all_taps, taps
 from staticgrad.compiler.pipeline import Pass, optimise
 from staticgrad.compiler.plan import Plan
-from staticgrad.compiler.requirements import require, requiring
+from staticgrad.compiler.requirements import require, requiring, suit
 from staticgrad.compiler.schedule import Schedule
 from staticgrad.compiler.taps import Tap
 from staticgrad.compiler.trace import traced
-from staticgrad.compiler.verify import verify_plan, verify_schedule
+from staticgrad.compiler.verify import trial_size, verify_plan, verify_schedule
 from staticgrad.control.bodies import BODY_INPUT
 from staticgrad.errors import GraphError
 from staticgrad.ir.graph import Graph, Update, homes, topological
-from staticgrad.ir.node import Input, Stored, Tensor
+from staticgrad.ir.node import Input, Node, Stored, Tensor
 from staticgrad.ir.size import symbols
 from staticgrad.ir.source import at, here
 from staticgrad.ir.verify import node_symbols
@@ -48,6 +48,8 @@ from staticgrad.tapping import tapped, tapping
 from staticgrad.trees import TreeDef, flatten, unflatten
 
 Mode = Literal["train", "eval"]
+
+_Checks: TypeAlias = tuple[Callable[..., None], Callable[[Plan], None]]
 
 _MODES = ("train", "eval")
 _TARGETS = ("cpu", "cuda", "reference")
@@ -123,12 +125,22 @@ def _made(
 ) -> Target:  # fmt: skip
     """What computes `graph`, with `taps` if there are any."""
     whole = tapped(graph, taps) if taps else graph
-    demanding = partial(require, requiring(needed(whole.roots, mode)))
+    nodes = requiring(needed(whole.roots, mode))
+    demanding = partial(require, nodes)
     if target == "reference":
         return ReferenceTarget(whole, mode, checked, demanding)
+    checks = _checks(nodes) if verify else (_unverified, _unverified)
     if device is not None:
-        return _cuda(whole, mode, checked, verify, demanding, budget, device)
-    return _native(whole, mode, checked, verify, poison, demanding, budget)
+        return _cuda(whole, mode, checked, checks, demanding, budget, device)
+    return _native(whole, mode, checked, checks, poison, demanding, budget)
+
+
+def _checks(nodes: Sequence[Node]) -> _Checks:
+    """What verifies a Schedule, and a Plan, of a graph that requires `nodes`."""
+    early = suit(nodes, trial_size)
+    return partial(verify_schedule, kernels=early), partial(
+        verify_plan, kernels=not early
+    )
 
 
 def _holds(tensors: Sequence[Tensor], tensor: Tensor) -> bool:
@@ -140,17 +152,16 @@ def _position(tensors: Sequence[Tensor], tensor: Tensor) -> int:
 
 
 def _native(
-    graph: Graph, mode: Mode, checked: Sequence[int], verify: bool, poison: bool,
+    graph: Graph, mode: Mode, checked: Sequence[int], checks: _Checks, poison: bool,
     demanding: Callable[[Mapping[str, int]], None], budget: int | None,
 ) -> CpuTarget:  # fmt: skip
-    schedule, placed, sites = _scheduled(graph, mode, checked, verify, {})
-    check = verify_plan if verify else _unverified
-    fit = _fit(schedule, budget, verify, chunking)
-    return CpuTarget(placed, check, poison, sites, demanding, fit)
+    schedule, placed, sites = _scheduled(graph, mode, checked, checks[0], {})
+    fit = _fit(schedule, budget, checks[0], chunking)
+    return CpuTarget(placed, checks[1], poison, sites, demanding, fit)
 
 
 def _fit(
-    schedule: Schedule, budget: int | None, verify: bool, cutting: Cutting
+    schedule: Schedule, budget: int | None, check: Callable[..., None], cutting: Cutting
 ) -> Callable[[Mapping[str, int]], Schedule] | None:
     """From sizes to `schedule` with an arena of at most `budget` bytes for them."""
     if budget is None:
@@ -158,27 +169,25 @@ def _fit(
 
     def fitted(sizes: Mapping[str, int]) -> Schedule:
         found = within(schedule, sizes, budget, cutting)
-        if verify:
-            verify_schedule(found)
+        check(found)
         return found
 
     return fitted
 
 
 def _cuda(
-    graph: Graph, mode: Mode, checked: Sequence[int], verify: bool,
+    graph: Graph, mode: Mode, checked: Sequence[int], checks: _Checks,
     demanding: Callable[[Mapping[str, int]], None], budget: int | None,
     device: Device,
 ) -> CudaTarget:  # fmt: skip
     instead: Mapping[Pass, Pass] = {taps: all_taps}
-    schedule, placed, sites = _scheduled(graph, mode, checked, verify, instead)
-    check = verify_plan if verify else _unverified
-    fit = _fit(schedule, budget, verify, chunks_on_gpu)
-    return CudaTarget(placed, check, device, sites, demanding, fit)
+    schedule, placed, sites = _scheduled(graph, mode, checked, checks[0], instead)
+    fit = _fit(schedule, budget, checks[0], chunks_on_gpu)
+    return CudaTarget(placed, checks[1], device, sites, demanding, fit)
 
 
 def _scheduled(
-    graph: Graph, mode: Mode, checked: Sequence[int], verify: bool,
+    graph: Graph, mode: Mode, checked: Sequence[int], check: Callable[..., None],
     instead: Mapping[Pass, Pass],
 ) -> tuple[Schedule, Schedule, list[Site]]:  # fmt: skip
     """Kernels in order, those in place, and what the user calls what is `checked`."""
@@ -187,14 +196,13 @@ def _scheduled(
     final = Graph.closed(optimised.inputs, optimised.outputs, changing)
     schedule = arranged(final, tuple(final.outputs[n] for n in checked))
     placed = in_place(schedule)
-    if verify:
-        verify_schedule(placed, final)
+    check(placed, final)
     named = [graph.outputs[n] for n in checked]
     return schedule, placed, [Site(t.op.name, t.source, t.scope) for t in named]
 
 
-def _unverified(plan: Plan) -> None:
-    """Accept any plan."""
+def _unverified(*_: object) -> None:
+    """Accept anything."""
 
 
 def _check_choice(name: str, value: str, known: Sequence[str]) -> None:

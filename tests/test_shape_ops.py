@@ -10,7 +10,7 @@ from staticgrad.compiler.backends import reference
 from staticgrad.errors import ShapeError
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.op import Layout
-from staticgrad.ir.size import Size, evaluate
+from staticgrad.ir.size import Size, equal_if_even, evaluate
 from staticgrad.ops.sizes import never_negative
 from staticgrad.ops.views import reshape_layout
 
@@ -55,6 +55,10 @@ def layout_parts(layout):
         (("n", 6), (-1, 3), (2 * N, 3)),
         (("n", "m"), (-1,), (N * M,)),
         (("n", "m"), (M, -1), (M, N)),
+        (("n", 6), (-1, 4), (3 * N // 2, 4)),
+        (("n", "m"), (-1, 3), (N * M // 3, 3)),
+        (("n",), (N // 4, 2, 2), (N // 4, 2, 2)),
+        ((12,), (N, -1), (N, 12 // N)),
         ((2, 3), 6, (6,)),
         ((2, 3), [3, 2], (3, 2)),
         ((2, 3), np.array([1, 6]), (1, 6)),
@@ -69,7 +73,9 @@ def test_reshape_sizes(shape, new, expected):
 @pytest.mark.parametrize(
     ("shape", "new", "match"),
     [
-        (("n", 3), (4, -1), "multiple of 4"),
+        (("n", 6), (-1, 4, N), "multiple of 4\\*n"),
+        (("n", 3), (0, -1), "multiple of 0"),
+        (("n",), (N // 2, 3), "as many elements"),
         (("n",), (3,), "as many elements"),
         (("n", "m"), (N, N), "as many elements"),
         ((2, 3), (-1, -1), "at most one -1"),
@@ -142,6 +148,10 @@ def test_reshape_layout_agrees_with_numpy_on_every_strided_view():
         (Layout((N, 4), (8, 2), 3), (N * 4,), True),
         (Layout((N, 3), (0, 0)), (3 * N,), True),
         (Layout((N // 2, 2), (2, 1)), (1, (N // 2) * 2), True),
+        (Layout((N, M), (M, 1)), (N * M // 3, 3), True),
+        (Layout((M, N), (N, 1)), (M, N // 2, 2), True),
+        (Layout((M, N), (1, M)), (M, N // 2, 2), True),
+        (Layout((M, N), (1, M)), (M * N // 2, 2), False),
     ],
 )
 def test_reshape_layout_of_symbolic_sizes(view, new, fits):
@@ -240,6 +250,8 @@ def test_stacks_of_small_arrays(shape):
         (lambda x: sg.stack([x, x], 1), (N, 2, 4)),
         (lambda x: sg.split(x, 2, 1)[0], (N, 2)),
         (lambda x: sg.split(sg.concat([x, x]), 2)[1], (N, 4)),
+        (lambda x: sg.array_split(x, 3)[1], ((N + 1) // 3, 4)),
+        (lambda x: sg.array_split(sg.tile(x, (6, 1)), 3)[1], (2 * N, 4)),
         (lambda x: sg.split(x, [N // 2])[0], (N // 2, 4)),
         (lambda x: sg.split(x, [N // 2])[1], (N - N // 2, 4)),
     ],
@@ -283,7 +295,6 @@ def test_symbolic_sizes(build, expected, n):
         (lambda x: sg.concatenate(x), "first axis of static size"),
         (lambda x: sg.stack([x, np.ones((4, 4))]), "arrays of one shape"),
         (lambda x: sg.split(x, 3, 1), "multiple of 3"),
-        (lambda x: sg.split(x, 2), "multiple of 2"),
         (lambda x: sg.split(x, 0), "at least one section"),
     ],
 )
@@ -341,6 +352,39 @@ def test_pieces_fill_the_regions_of_the_result():
 
 
 # ---- sizes ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("of", "text"),
+    [
+        (lambda n, m: n // 2, "n//2"),
+        (lambda n, m: 6 * n // 4, "3*n//2"),
+        (lambda n, m: (n + 1) // 2 * 2, "2*((n + 1)//2)"),
+        (lambda n, m: n // 2 // m, "(n//2)//m"),
+        (lambda n, m: (n // 2) ** 2, "(n//2)**2"),
+        (lambda n, m: 7 // n, "7//n"),
+        (lambda n, m: (6 * n + 4) // 3, "2*n + 1"),
+        (lambda n, m: n * m * 6 // (4 * n), "3*m//2"),
+        (lambda n, m: (2 * n + m) // 2, "n + m//2"),
+        (lambda n, m: (4 * n - 1) // 2, "2*n - 1"),
+        (lambda n, m: (3 * n * m) // n, "3*m"),
+    ],
+)
+def test_divisions_of_sizes(of, text):
+    assert str(of(N, M)) == text
+    assert evaluate(of(N, M), {"n": 4, "m": 3}) == of(4, 3)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "equal"),
+    [
+        (N, N, True), (N // 2 * 2, N, True), (N // 2, N, False), (N, M, False),
+        (N // 2 + N // 2, N, True), ((N + 1) // 2 * 2, N, False),
+        ((N // 2 * M) // 3 * 6, N * M, True), (12 // N * N, 12, True), (3, 4, False),
+    ],
+)  # fmt: skip
+def test_equal_if_even(left, right, equal):
+    assert equal_if_even(left, right) == equal
 
 
 @pytest.mark.parametrize(

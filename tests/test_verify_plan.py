@@ -57,6 +57,17 @@ def test_overlapping_offsets(made):
     assert_noticed(with_offset(made, A, made.offsets[C] + 64), "overlap|ends at")
 
 
+def test_kernels_for_the_sizes_of_the_plan(made):
+    schedule = made.schedule
+    kernel = schedule.kernels[0]
+    longer = replace(kernel, axes=(kernel.axes[0] + 1,))
+    kernels = changed(schedule.kernels, 0, longer)
+    broken = replace(made, schedule=replace(schedule, kernels=kernels))
+    verify_plan(made, kernels=True)
+    with pytest.raises(CompilerBug, match=r"accessed at 0\.\.1000000, it has 1000000"):
+        verify_plan(broken, kernels=True)
+
+
 def test_overlap_of_a_small_buffer_inside_of_a_large_one(made):
     assert_noticed(with_offset(made, TOTAL, made.offsets[C] + 640), "overlap at kernel")
     assert_noticed(with_offset(made, TOTAL, made.offsets[C]), "overlap at kernel")

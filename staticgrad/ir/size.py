@@ -6,11 +6,13 @@ forms are. An atom of a monomial is a name or a floor division that does not com
 even.
 
 Weakness: ``n // 2 * 2`` and ``n`` are different sizes, as they must be; facts such as
-"n is even" cannot be stated.
+"n is even" cannot be stated. Only a reshape takes one for the other (`equal_if_even`),
+and requires of each call that they are equal.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -26,7 +28,7 @@ class FloorDiv:
     denominator: Dim
 
     def __str__(self) -> str:
-        return f"({self.numerator})//({self.denominator})"
+        return f"{_side(self.numerator)}//{_side(self.denominator)}"
 
 
 Atom: TypeAlias = "str | FloorDiv"
@@ -175,15 +177,23 @@ def product(dims: tuple[Dim, ...]) -> Dim:
 
 
 def floor_divide(numerator: Dim, denominator: Dim) -> Dim:
-    """``numerator // denominator``, exact where the division comes out even."""
+    """``numerator // denominator``, exact where the division comes out even.
+
+    >>> n = Size.symbol("n")
+    >>> floor_divide(6 * n, 4), floor_divide(6 * n + 4, 3)
+    (Size('3*n//2'), Size('2*n + 1'))
+    """
     if isinstance(numerator, int) and isinstance(denominator, int):
         return numerator // denominator
-    if denominator == 1:
-        return numerator
-    quotient = exact_divide(numerator, denominator)
-    if quotient is not None:
-        return quotient
-    return Size(((((FloorDiv(numerator, denominator), 1),), 1),))
+    if numerator == denominator:
+        return 1
+    whole, rest = _divided(numerator, denominator)
+    if rest == 0:
+        return whole
+    over, under = reduced(rest, denominator)
+    if isinstance(over, int) and isinstance(under, int):
+        return whole + over // under
+    return whole + Size(((((FloorDiv(over, under), 1),), 1),))
 
 
 def exact_divide(numerator: Dim, denominator: Dim) -> Dim | None:
@@ -191,24 +201,84 @@ def exact_divide(numerator: Dim, denominator: Dim) -> Dim | None:
 
     The denominator has to be a single term; a sum divides only itself.
     """
-    if isinstance(numerator, int) and isinstance(denominator, int):
-        even = denominator != 0 and numerator % denominator == 0
-        return numerator // denominator if even else None
-    if numerator == denominator:
-        return 1
     if denominator == 0:
         return None
+    if numerator == denominator:
+        return 1
+    whole, rest = _divided(numerator, denominator)
+    return whole if rest == 0 else None
+
+
+def reduced(numerator: Dim, denominator: Dim) -> tuple[Dim, Dim]:
+    """Both without the factors that all their terms have in common.
+
+    >>> n, m = Size.symbol("n"), Size.symbol("m")
+    >>> reduced(6 * n * m, 4 * n)
+    (Size('3*m'), 2)
+    """
+    terms = (*_terms(numerator), *_terms(denominator))
+    scale = math.gcd(*(count for _, count in terms))
+    shared = dict(terms[0][0])
+    for monomial, _ in terms:
+        powers = dict(monomial)
+        shared = {a: min(power, powers.get(a, 0)) for a, power in shared.items()}
+    factor = _canonical({_product((), tuple(shared.items())): scale})
+    return _divided(numerator, factor)[0], _divided(denominator, factor)[0]
+
+
+def equal_if_even(left: Dim, right: Dim) -> bool:
+    """Whether both are equal for all values for which their divisions come out even.
+
+    >>> n = Size.symbol("n")
+    >>> equal_if_even(n // 2 * 2, n), equal_if_even(n // 2, n)
+    (True, False)
+    """
+    (over, under), (above, below) = _ratio(left), _ratio(right)
+    return over * below == above * under
+
+
+def has_division(dim: Dim) -> bool:
+    """Whether a division that may not come out even is part of `dim`."""
+    atoms = (atom for monomial, _ in _terms(dim) for atom, _ in monomial)
+    return any(isinstance(atom, FloorDiv) for atom in atoms)
+
+
+def _ratio(dim: Dim) -> tuple[Dim, Dim]:
+    """Numerator and denominator of `dim`, were its divisions those of fractions."""
+    over: Dim = 0
+    under: Dim = 1
+    for monomial, count in _terms(dim):
+        above: Dim = count
+        below: Dim = 1
+        for atom, power in monomial:
+            a, b = _atom_ratio(atom)
+            above, below = above * product((a,) * power), below * product((b,) * power)
+        over, under = over * below + above * under, under * below
+    return over, under
+
+
+def _atom_ratio(atom: Atom) -> tuple[Dim, Dim]:
+    if isinstance(atom, str):
+        return Size.symbol(atom), 1
+    (a, b), (c, d) = _ratio(atom.numerator), _ratio(atom.denominator)
+    return a * d, b * c
+
+
+def _divided(numerator: Dim, denominator: Dim) -> tuple[Dim, Dim]:
+    """(q, r) with ``q * denominator + r == numerator``; r is what does not divide."""
     parts = _terms(denominator)
     if len(parts) != 1:
-        return None
+        return 0, numerator
     ((divisor, scale),) = parts
-    result: dict[Monomial, int] = {}
+    whole: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
     for monomial, count in _terms(numerator):
         left = _divide(monomial, divisor)
-        if left is None or count % scale:
-            return None
-        result[left] = count // scale
-    return _canonical(result)
+        if left is None or scale == 0 or count % scale:
+            rest[monomial] = count
+        else:
+            whole[left] = count // scale
+    return _canonical(whole), _canonical(rest)
 
 
 def _terms(dim: Dim) -> tuple[tuple[Monomial, int], ...]:
@@ -256,12 +326,24 @@ def _atom_value(atom: Atom, values: Mapping[str, int]) -> int:
     return evaluate(atom.numerator, values) // evaluate(atom.denominator, values)
 
 
+def _side(dim: Dim) -> str:
+    """`dim` as one side of a division."""
+    single = isinstance(dim, int) or (len(dim.terms) == 1 and not has_division(dim))
+    return str(dim) if single else f"({dim})"
+
+
 def _term_text(monomial: Monomial, count: int) -> str:
-    factors = [
-        str(atom) if power == 1 else f"{atom}**{power}" for atom, power in monomial
-    ]
+    alone = len(monomial) == 1 and count == 1
+    factors = [_factor(atom, power, alone) for atom, power in monomial]
     if count == -1 and factors:
         return "-" + "*".join(factors)
     if count != 1 or not factors:
         factors.insert(0, str(count))
     return "*".join(factors)
+
+
+def _factor(atom: Atom, power: int, alone: bool) -> str:
+    text = str(atom)
+    if isinstance(atom, FloorDiv) and not (alone and power == 1):
+        text = f"({text})"
+    return text if power == 1 else f"{text}**{power}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from staticgrad.errors import ShapeError
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.size import Shape, exact_divide, product
+from staticgrad.ir.size import Shape, exact_divide, product, reduced
 from staticgrad.ir.types import axis_tuple, broadcast_shapes, normalize_axes
 from staticgrad.ops.promote import ArrayLike, as_tensor
 from staticgrad.ops.rules import one_axis, shape_error, some_axes
@@ -19,15 +19,16 @@ def reshape(
 ) -> Tensor:
     """The elements of `a` in C order, in another shape; `copy` changes nothing.
 
-    One size may be -1: it follows from the others. Symbolic sizes work where the number
-    of elements is equal for every value of them.
+    One size may be -1: it follows from the others. Where it depends on symbolic sizes
+    whether they divide the number of elements, each call looks at its sizes.
 
-    Raises ShapeError where the numbers of elements differ or may differ.
+    Raises ShapeError where the numbers of elements differ, or may differ for sizes that
+    divide evenly; when called, where they do not divide evenly.
 
     >>> import staticgrad as sg
     >>> x = sg.input("x", ("batch", 4, 3))
-    >>> print(sg.reshape(x, (-1, 12)).type)
-    float32[batch, 12]
+    >>> print(sg.reshape(x, (-1, 12)).type, sg.reshape(x, (-1, 8)).type)
+    float32[batch, 12] float32[3*batch//2, 8]
     """
     if order != "C":
         raise shape_error("reshape", (), f"order 'C', got {order!r}", "transpose first")
@@ -42,7 +43,9 @@ def _resolved(x: Tensor, shape: Shape) -> Shape:
     if -1 not in shape:
         return shape
     known = product(tuple(dim for dim in shape if dim != -1))
-    size = exact_divide(product(x.shape), known)
+    elements, divisor = reduced(product(x.shape), known)
+    never = known == 0 or (isinstance(elements, int) and isinstance(divisor, int))
+    size = exact_divide(elements, divisor) if never else elements // divisor
     if size is None:
         rule = f"elements that are a multiple of {known}"
         rule += f", got {x.type} and {shape_text(shape)}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,14 @@ from staticgrad.errors import ShapeError
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Bad, Layout, Sample, View, define
-from staticgrad.ir.size import Dim, Shape, Size, exact_divide
+from staticgrad.ir.size import Dim, Shape, Size
 from staticgrad.ir.types import TensorType
 from staticgrad.ops.bounds import Bounds, bounds
 from staticgrad.ops.named import named
 from staticgrad.ops.promote import ArrayLike, as_tensor
 from staticgrad.ops.rules import one_axis, shape_error, some_axes
 from staticgrad.ops.sizes import as_dim
-from staticgrad.ops.views import numbers, same_dtype
+from staticgrad.ops.views import numbers, reshaped, same_dtype
 
 # ---- the op --------------------------------------------------------------------------
 
@@ -172,7 +172,8 @@ def split(
 ) -> list[Tensor]:
     """`ary` cut along `axis`: into equal sections, or before each of the given indices.
 
-    Raises ShapeError where the axis is not a multiple of the number of sections.
+    Raises ShapeError where the axis is not a multiple of the number of sections; when
+    called, if that depends on symbolic sizes.
 
     >>> import staticgrad as sg
     >>> x = sg.input("x", (3, 6))
@@ -186,14 +187,17 @@ def split(
     if isinstance(indices_or_sections, Sequence | np.ndarray):
         return _split_at(x, [as_dim(k) for k in indices_or_sections], place)
     sections = _sections("split", indices_or_sections)
-    size = exact_divide(x.shape[place], sections)
-    if size is None:
+    n = x.shape[place]
+    size = n // sections
+    if isinstance(n, int) and n % sections:
         raise shape_error(
             "split",
             (),
             f"an axis that is a multiple of {sections}, got axis {axis} of {x.type}",
             "use array_split or give the indices",
         )
+    if size * sections != n:
+        x = reshaped(x, (*x.shape[:place], size * sections, *x.shape[place + 1 :]))
     return [cut(x, place, k * size, size) for k in range(sections)]
 
 
@@ -205,17 +209,21 @@ def array_split(
     >>> import staticgrad as sg
     >>> [part.shape for part in sg.array_split(sg.input("x", (7,)), 3)]
     [(3,), (2,), (2,)]
+    >>> [part.shape[0] for part in sg.array_split(sg.input("x", ("n",)), 2)]
+    [Size('(n + 1)//2'), Size('n//2')]
     """
     x = as_tensor(ary)
     place = one_axis("array_split", x, axis)
-    n = x.shape[place]
-    if isinstance(indices_or_sections, Sequence | np.ndarray) or isinstance(n, Size):
+    if isinstance(indices_or_sections, Sequence | np.ndarray):
         return split(x, indices_or_sections, place)
     sections = _sections("array_split", indices_or_sections)
-    short, longer = divmod(n, sections)
-    sizes = [short + (k < longer) for k in range(sections)]
-    starts = accumulate(sizes[:-1], initial=0)
-    return [cut(x, place, a, size) for a, size in zip(starts, sizes, strict=True)]
+    start: Dim = 0
+    parts = []
+    for k in range(sections):
+        size = (x.shape[place] + (sections - 1 - k)) // sections
+        parts.append(cut(x, place, start, size))
+        start = start + size
+    return parts
 
 
 def _sections(name: str, sections: int) -> int:

@@ -18,7 +18,7 @@ from staticgrad.errors import ShapeError
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Bad, Layout, Sample, View, define
-from staticgrad.ir.size import Dim, Shape, exact_divide, product
+from staticgrad.ir.size import Dim, Shape, equal_if_even, exact_divide, product
 from staticgrad.ir.types import DType, TensorType, broadcast_shapes
 from staticgrad.ops.named import named
 from staticgrad.ops.sizes import shape_text
@@ -41,10 +41,11 @@ def numbers(*shape: int) -> np.ndarray[Any, Any]:
 def _reshape_shape(x: TensorType, *, shape: Shape) -> Shape:
     if any(isinstance(dim, int) and dim < 0 for dim in shape):
         raise ShapeError(f"sizes that are not negative, got {shape_text(shape)}")
-    if product(x.shape) != product(shape):
+    if not equal_if_even(product(x.shape), product(shape)):
         raise ShapeError(
             f"as many elements as {shape_text(shape)} has",
             "give sizes whose product is the same; -1 stands for one that follows",
+            "pass sizes that divide evenly",
         )
     return shape
 
@@ -54,17 +55,18 @@ def reshape_layout(source: Layout, shape: Shape) -> Layout | None:
 
     Axes are cut into groups of equal size on both sides (NumPy's no-copy rule). A
     group's old axes must lie one inside the other; its new ones then do. Axes of size 1
-    have stride 0 and belong to no group.
+    have stride 0 and belong to no group. Where sizes are equal only if divisions come
+    out even, all axes that are left are one group.
     """
     if 0 in shape:
         return Layout(shape, (0,) * len(shape), source.offset)
     old = [(n, s) for n, s in zip(source.shape, source.strides, strict=True) if n != 1]
     new = [n for n in shape if n != 1]
     strides: list[Dim] = []
-    for size, old_count, new_count in _groups([n for n, _ in old], new):
+    for old_count, new_count in _groups([n for n, _ in old], new):
         group, old = old[:old_count], old[old_count:]
         sizes, new = new[:new_count], new[new_count:]
-        if size is None or not _nested(group):
+        if not _nested(group):
             return None
         inner = Layout.contiguous(tuple(sizes)).strides
         strides.extend(step * group[-1][1] for step in inner)
@@ -77,34 +79,29 @@ def _nested(axes: list[tuple[Dim, Dim]]) -> bool:
     return all(outer == n * step for (_, outer), (n, step) in pairwise(axes))
 
 
-def _groups(old: list[Dim], new: list[Dim]) -> list[tuple[Dim | None, int, int]]:
-    """Runs of `old` and `new` axes of equal product: (product, axes, axes).
-
-    The product is None where the rest cannot be matched.
-    """
-    found: list[tuple[Dim | None, int, int]] = []
+def _groups(old: list[Dim], new: list[Dim]) -> list[tuple[int, int]]:
+    """How many of the `old` and of the `new` axes make up each run of equal size."""
+    found: list[tuple[int, int]] = []
     while old and new:
-        size, i, j = _first_group(old, new)
-        found.append((size, i, j))
-        if size is None:
-            break
+        i, j = _first_group(old, new)
+        found.append((i, j))
         old, new = old[i:], new[j:]
     return found
 
 
-def _first_group(old: list[Dim], new: list[Dim]) -> tuple[Dim | None, int, int]:
+def _first_group(old: list[Dim], new: list[Dim]) -> tuple[int, int]:
     left, right = old[0], new[0]
     i = j = 1
     while left != right:
         grow_left, grow_right = _which_grows(left, right)
         grow_left, grow_right = grow_left and i < len(old), grow_right and j < len(new)
         if not (grow_left or grow_right):
-            return None, 0, 0
+            return len(old), len(new)
         if grow_left:
             left, i = left * old[i], i + 1
         if grow_right:
             right, j = right * new[j], j + 1
-    return left, i, j
+    return i, j
 
 
 def _which_grows(left: Dim, right: Dim) -> tuple[bool, bool]:

@@ -1,0 +1,119 @@
+"""Shapes that suit only sizes which divide evenly: a call says whether they do."""
+
+import numpy as np
+import pytest
+from cuda_devices import EmulatedDevice
+
+import staticgrad as sg
+from staticgrad.compiler.cuda.device import using
+
+TARGETS = ["reference", "cpu", "cuda"]
+rng = np.random.default_rng(0)
+
+
+def compiled(outputs, inputs, target="cpu"):
+    with using(EmulatedDevice()):
+        return sg.compile(outputs, inputs=inputs, target=target)
+
+
+def rows(x):
+    return sg.sin(x).reshape(-1, 3) * np.arange(1, 4, dtype="float32")
+
+
+BUILDS = {
+    "plain": (lambda x, y: x.reshape(-1, 3), lambda x, y: x.reshape(-1, 3)),
+    "rows": (
+        lambda x, y: sg.sum(rows(x), 0),
+        lambda x, y: (np.sin(x).reshape(-1, 3) * [1, 2, 3]).sum(0),
+    ),
+    "back": (lambda x, y: sg.exp(rows(x).reshape(x.shape)) + x, None),
+    "turned": (
+        lambda x, y: sg.exp(y.T.reshape(3, -1)),
+        lambda x, y: np.exp(y.T.reshape(3, -1)),
+    ),
+    "split": (
+        lambda x, y: [sg.exp(part) for part in sg.split(y, 3)],
+        lambda x, y: [np.exp(part) for part in np.split(y, 3)],
+    ),
+    "columns": (lambda x, y: sg.hsplit(y, 2), lambda x, y: np.hsplit(y, 2)),
+    "array_split": (
+        lambda x, y: sg.array_split(x, 4),
+        lambda x, y: np.array_split(x, 4),
+    ),
+    "vmap": (
+        lambda x, y: sg.vmap(lambda r: sg.sum(r.reshape(-1, 2), 0))(y),
+        lambda x, y: y.reshape(len(y), y.shape[1] // 2, 2).sum(1),
+    ),
+    "scan": (
+        lambda x, y: sg.scan(
+            lambda c, r: (c + r.reshape(2, -1)[0], None), y[0].reshape(2, -1)[0], y
+        )[0],
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", BUILDS)
+def test_sizes_that_divide(name, target):
+    build, numpy = BUILDS[name]
+    x, y = sg.input("x", ("n",)), sg.input("y", ("n", "m"))
+    f = compiled(build(x, y), [x, y], target)
+    plain = compiled(build(x, y), [x, y], "reference")
+    for n, m in [(6, 4), (12, 2), (3, 8)]:
+        args = [rng.normal(size=s).astype("float32") for s in ((n,), (n, m))]
+        want = plain(*args) if numpy is None else numpy(*args)
+        got = f(*args)
+        pairs = zip(got, want, strict=True) if isinstance(want, list) else [(got, want)]
+        for one, other in pairs:
+            assert one.shape == other.shape
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "build", [rows, lambda x: sg.split(x, 3), lambda x: x.reshape(x.shape[0] // 3, 3)]
+)
+def test_a_call_refuses_sizes_that_do_not_divide(build, target):
+    x = sg.input("x", ("n",))
+    f = compiled(build(x), [x], target)
+    f(np.zeros(6, "float32"))
+    text = r"reshape requires as many .*got float32\[7\]; pass sizes that divide "
+    with pytest.raises(sg.ShapeError, match=text + r"evenly, here n = 7  at .*py:\d"):
+        f(np.zeros(7, "float32"))
+    f(np.zeros(0, "float32"))
+
+
+def test_a_size_that_is_divided_by_zero_is_refused():
+    x, y = sg.input("x", (12,)), sg.input("y", ("n",))
+    f = compiled([x.reshape(y.shape[0], -1), y], [x, y])
+    assert f(np.zeros(12, "float32"), np.zeros(4, "float32"))[0].shape == (4, 3)
+    with pytest.raises(sg.ShapeError, match="as many elements as"):
+        f(np.zeros(12, "float32"), np.zeros(5, "float32"))
+    with pytest.raises(sg.ShapeError, match="not divided by 0, .* here n = 0  at "):
+        f(np.zeros(12, "float32"), np.zeros(0, "float32"))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_gradients_of_sizes_that_divide(target):
+    x = sg.input("x", ("n",), "float64")
+    y = sum(sg.sum(p**2) * (k + 1) for k, p in enumerate(sg.split(x, 3)))
+    z = sg.sum(sg.sum(sg.exp(x.reshape(2, -1)), 0) ** 2)
+    f = compiled([sg.grad(y, x), sg.grad(z, x)], [x], target)
+    data = rng.normal(size=12)
+    first, second = f(data)
+    np.testing.assert_allclose(first, 2 * data * np.repeat([1, 2, 3], 4))
+    e = np.exp(data.reshape(2, -1))
+    np.testing.assert_allclose(second, (2 * e.sum(0) * e).ravel())
+
+
+def test_a_training_run_refuses_a_tail_that_does_not_divide():
+    with sg.Graph(seed=0):
+        x = sg.input("x", ("batch",))
+        w = sg.parameter(np.zeros(2, "float32"), "w")
+        loss = sg.mean((x.reshape(-1, 2) - w) ** 2)
+    trainer = sg.Trainer(loss, optimizer=sg.optim.SGD(0.1))
+    data = rng.normal(size=14).astype("float32")
+    trainer.fit({"x": data}, epochs=1, batch_size=4)
+    with pytest.raises(sg.ShapeError, match="divide evenly"):
+        trainer.fit({"x": data[:13]}, epochs=1, batch_size=4)
