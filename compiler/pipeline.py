@@ -80,11 +80,14 @@ def optimise(
         ("resolve_mode", partial(resolve_mode, mode=mode)),
         *((f.__name__, instead.get(f, f)) for f, _ in PASSES),
     ]
+    idle: set[Pass] = set()  # what has left this very graph as it is, and would again
     for name, function in passes:
-        after = function(graph)
+        after = graph if function in idle else function(graph)
+        idle.add(function)
         if after is not graph:
             verify_graph(after, known)
             _check_types_kept(name, graph, after)
+            idle.clear()
         graph = after
         if observe is not None:
             observe(name, graph)

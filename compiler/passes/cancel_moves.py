@@ -10,6 +10,8 @@ transpose for nothing. Whatever moves one repeated number is a broadcast of it.
 
 from __future__ import annotations
 
+from operator import is_
+
 from staticgrad.compiler.passes.match import NodeRule, by_rule, is_op, number, uniform
 from staticgrad.ir.graph import Graph, apply, rewrite
 from staticgrad.ir.node import Node, Tensor
@@ -117,8 +119,8 @@ def _adds_leading_ones(x: Tensor) -> bool:
 
 
 def _unbroadcast(node: Node) -> Tensor | None:
-    inputs = tuple(implied(x) for x in node.inputs)
-    if all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
+    inputs = tuple([implied(x) for x in node.inputs])
+    if all(map(is_, inputs, node.inputs)):
         return None
     return broadcasted(apply(node.op, *inputs, **node.attrs), node.types[0].shape)
 

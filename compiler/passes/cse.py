@@ -37,10 +37,10 @@ def merge_common(graph: Graph) -> Graph:
 
 
 def _key(node: Node) -> Hashable:
-    attrs = tuple((name, _hashable(value)) for name, value in node.attrs.items())
-    dtypes = tuple(t.dtype for t in node.types)
+    attrs = tuple([(name, _hashable(value)) for name, value in node.attrs.items()])
+    dtypes = tuple([t.dtype for t in node.types])
     # numbers, not tensors: == of tensors makes a node
-    inputs = tuple((t.node.number, t.index) for t in node.inputs)
+    inputs = tuple([(t.node.number, t.index) for t in node.inputs])
     return node.op.name, attrs, inputs, tuple(map(id, node.graphs)), dtypes
 
 

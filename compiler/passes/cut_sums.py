@@ -59,16 +59,16 @@ def cut_sums(graph: Graph) -> Graph:
     }
 
     def finish(old: Tensor, now: Tensor) -> Tensor:
-        if old not in found:
-            return now
         terms = list(_terms(old, now, inner))
         return _cut(terms, _literal(now.shape))
 
-    return replaced(graph, finish, cut_sums)
+    return replaced(graph, found, finish, cut_sums)
 
 
 def _inner(graph: Graph) -> set[Tensor]:
     """The sums that are only terms of another sum of their type."""
+    if not any(_is_zero_pad(node.outputs[0]) for node in graph.nodes):
+        return set()  # no sum will be cut
     uses = graph.uses()
     return {
         t

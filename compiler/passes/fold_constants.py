@@ -27,6 +27,10 @@ from staticgrad.ir.op import (
 )
 from staticgrad.ops.leaves import frozen
 
+_COMPUTED = (Elementwise, Matmul, Place, Reduce, View)
+_FIXED = (Control, Leaf, Mode)
+# not unions, which would be made anew at each of thousands of tests
+
 FOLDED_ELEMENTS = 1024  # 4-8 KB, a tenth of a first-level cache
 
 
@@ -38,16 +42,16 @@ def fold_constants(graph: Graph) -> Graph:
 def _fold(node: Node) -> Tensor | None:
     if isinstance(node.op.code, Extent) and isinstance(node.attrs["size"], int):
         return frozen(np.asarray(node.attrs["size"], np.int64))
-    shape = static_shape(node.types[0].shape)
-    if _is_empty(node):
+    if 0 in node.types[0].shape and _is_empty(node):
+        shape = static_shape(node.types[0].shape)
         return frozen(np.empty(shape or (), node.types[0].dtype))
-    if not node.inputs or not isinstance(
-        node.op.code, Elementwise | Matmul | Place | Reduce | View
-    ):
+    for t in node.inputs:
+        if not isinstance(t, Constant):
+            return None
+    code = node.op.code
+    if not node.inputs or not isinstance(code, _COMPUTED) or not _is_small(node):
         return None
-    if not all(isinstance(t, Constant) for t in node.inputs) or not _is_small(node):
-        return None
-    if can_fail(node.op.code):
+    if can_fail(code):
         return None  # an error belongs to the run
     values = [t.node.attrs["value"] for t in node.inputs]
     with np.errstate(all="ignore"):
@@ -58,8 +62,8 @@ def _fold(node: Node) -> Tensor | None:
 def _is_empty(node: Node) -> bool:
     """True for a result without elements that nothing has to be checked for."""
     code, shape = node.op.code, static_shape(node.types[0].shape)
-    fixed = isinstance(code, Leaf | Mode | Control) or can_fail(code)
-    return len(node.types) == 1 and not fixed and shape is not None and 0 in shape
+    fixed = isinstance(code, _FIXED) or can_fail(code)
+    return len(node.types) == 1 and not fixed and shape is not None
 
 
 def _is_small(node: Node) -> bool:

@@ -7,7 +7,7 @@ what ``rewrite`` drives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -77,35 +77,45 @@ def by_rule(rule: NodeRule) -> Rule:
     def apply_rule(node: Node, _: Sequence[Tensor]) -> tuple[Tensor] | None:
         if len(node.outputs) != 1:
             return None
-        found = chase(rule, node)
-        return None if found is None else (found,)
+        found = rule(node)
+        return None if found is None else (chased(rule, node, found),)
 
     return apply_rule
 
 
 def chase(rule: NodeRule, node: Node) -> Tensor | None:
     """`rule` applied to `node`, then to its own result, until it gives nothing."""
-    (start,) = node.outputs
-    result: Tensor | None = None
-    for _ in range(CHASE):
-        found = rule(node)
-        if found is None or len(found.node.outputs) != 1:
-            return result if found is None else broadcasted(found, start.shape)
-        result = broadcasted(found, start.shape)
-        node = result.node
+    found = rule(node)
+    return None if found is None else chased(rule, node, found)
+
+
+def chased(rule: NodeRule, node: Node, found: Tensor) -> Tensor:
+    """What `rule` gives for its own results, from `found` for `node` on."""
+    shape = node.types[0].shape
+    result = broadcasted(found, shape)
+    for _ in range(CHASE - 1):
+        if len(found.node.outputs) != 1:
+            return result
+        further = rule(result.node)
+        if further is None:
+            return result
+        found, result = further, broadcasted(further, shape)
     return result
 
 
 def replaced(
     graph: Graph,
+    found: Collection[Tensor],
     finish: Finish,
     inside: Callable[[Graph], Graph],
 ) -> Graph:
-    """`graph` with ``finish(old, now)`` in the place of every tensor `old`.
+    """`graph` with ``finish(old, now)`` in the place of every tensor `old` of `found`.
 
     `now` is `old` on inputs that are replaced already. Graphs of control flow become
     ``inside(graph)``.
     """
+    if not found and not any(node.graphs for node in graph.nodes):
+        return graph
 
     def descend(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
         graphs = tuple(map(inside, node.graphs))
@@ -113,4 +123,7 @@ def replaced(
             return None
         return rebuilt(node, inputs, graphs).outputs
 
-    return rewrite(graph, descend, finish, nested=False)
+    def last(old: Tensor, now: Tensor) -> Tensor:
+        return finish(old, now) if old in found else now
+
+    return rewrite(graph, descend, last, nested=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from staticgrad.compiler.passes.match import is_op, replaced
+from staticgrad.compiler.passes.match import replaced
 from staticgrad.ir.graph import Graph, rebuilt
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Elementwise
@@ -26,16 +26,16 @@ Bounds = tuple[Shape, Shape, tuple[int, ...]]
 
 def sink_slices(graph: Graph) -> Graph:
     """``f(x, y)[1:] = f(x[1:], y[1:])`` where nothing else reads f(x, y)."""
-    sinking = _sinking(graph)
+    slices = [node.outputs[0] for node in graph.nodes if node.op.name == "slice"]
+    sinking = _sinking(graph) if slices else ()
 
     def finish(old: Tensor, now: Tensor) -> Tensor:
-        if not is_op(old, "slice") or old.inputs[0] not in sinking:
-            return now
         attrs = now.node.attrs
         bounds = attrs["starts"], attrs["sizes"], attrs["steps"]
         return _sliced(old.inputs[0], now.inputs[0], bounds, sinking)
 
-    return replaced(graph, finish, sink_slices)
+    found = {y for y in slices if y.inputs[0] in sinking}
+    return replaced(graph, found, finish, sink_slices)
 
 
 def _sinking(graph: Graph) -> Collection[Tensor]:

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from operator import attrgetter
+from typing import Any, Protocol, cast
 from weakref import ReferenceType, ref
 
 import numpy.typing as npt
@@ -34,6 +35,8 @@ class Precision(Protocol):
 
 PRECISION: ContextVar[Precision | None] = ContextVar("precision", default=None)
 """What holds for the operations that users build; derivatives and passes have none."""
+
+_is_weak = attrgetter("weak")
 
 _OPEN: ContextVar[Graph | None] = ContextVar("open graph", default=None)
 _SCOPE: ContextVar[str] = ContextVar("scope", default="")
@@ -241,9 +244,9 @@ def infer(
     if op.outputs == VARIABLE:
         attrs = {**attrs, "graphs": graphs}
     shapes, dtypes = op.shape(*types, **attrs), op.dtype(*types, **attrs)
+    weak = all(map(_is_weak, types)) if types else isinstance(op.code, Extent)
     if op.outputs == 1:
-        shapes, dtypes = (shapes,), (dtypes,)
-    weak = all(t.weak for t in types) if types else isinstance(op.code, Extent)
+        return (TensorType(tuple(shapes), dtypes, weak),)
     weak = weak and op.outputs != VARIABLE
     return tuple(
         TensorType(tuple(shape), dtype, weak)
@@ -321,18 +324,18 @@ def topological(
     """
     order: list[Node] = []
     done: set[Node] = set()
-    stack = [(root.node, False) for root in roots if root not in given]
+    stack: list[Node | None] = [root.node for root in roots if root not in given]
     stack.reverse()
     while stack:
-        node, expanded = stack.pop()
-        if expanded:
-            order.append(node)
-            continue
-        if node in done:
-            continue
-        done.add(node)
-        stack.append((node, True))
-        stack.extend((t.node, False) for t in reversed(node.inputs) if t not in given)
+        node = stack.pop()
+        if node is None:  # all inputs of the node below are there
+            order.append(cast(Node, stack.pop()))
+        elif node not in done:
+            done.add(node)
+            stack += (node, None)
+            for t in reversed(node.inputs):
+                if t.node not in done and t not in given:
+                    stack.append(t.node)
     return tuple(order)
 
 
@@ -420,11 +423,9 @@ def rebuilt(
     graphs: tuple[Graph, ...] | None = None,
 ) -> Node:
     """The same operation on other inputs: types inferred anew, scope and line kept."""
-    types = node.types
-    if any(a.type != b.type for a, b in zip(inputs, node.inputs, strict=True)):
-        types = infer(
-            node.op, tuple(t.type for t in inputs), node.attrs, graphs or node.graphs
-        )
+    types, given = node.types, tuple([t.type for t in inputs])
+    if given != tuple([t.type for t in node.inputs]):
+        types = infer(node.op, given, node.attrs, graphs or node.graphs)
     return Node(
         node.op,
         inputs,

@@ -61,7 +61,8 @@ class Node:
     ) -> None:
         self.op = op
         self.inputs = inputs
-        self.attrs: Mapping[str, Any] = MappingProxyType(dict(attrs))
+        own = isinstance(attrs, MappingProxyType)  # those of another node
+        self.attrs = attrs if own else MappingProxyType(dict(attrs))
         self.types = types
         self.graphs = graphs
         self.scope = scope
@@ -69,7 +70,7 @@ class Node:
         self.home: Graph | None = None
         self.number = next(_numbers)
         kind = leaf or Tensor
-        self.outputs = tuple(kind(self, index) for index in range(len(types)))
+        self.outputs = tuple([kind(self, index) for index in range(len(types))])
 
     def __repr__(self) -> str:
         types = ", ".join(map(str, self.types))

@@ -15,7 +15,6 @@ Nested graphs are checked too. A violation is a CompilerBug that names the node.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 
 from staticgrad.errors import CompilerBug, DTypeError, ShapeError
 from staticgrad.ir.graph import Graph, infer
@@ -23,6 +22,8 @@ from staticgrad.ir.node import Constant, Input, Node, Parameter, State, Stored, 
 from staticgrad.ir.op import VARIABLE, Gather, IndexCheck, Leaf, Scatter, View
 from staticgrad.ir.size import Dim, Size, symbols
 from staticgrad.ir.source import at
+
+_INDEXED = (Gather, Scatter)
 
 LEAVES: dict[str, type[Tensor]] = {
     "input": Input,
@@ -102,24 +103,25 @@ def _check_node(node: Node, bound: frozenset[str]) -> None:
         _check_leaf(node)
     else:
         _check_types(node)
-    if isinstance(node.op.code, Gather | Scatter):
+    if isinstance(node.op.code, _INDEXED):
         _check_index(node)
-    unbound = node_symbols(node) - bound
-    if unbound:
+    named = node_symbols(node)
+    if not named <= bound:
         raise CompilerBug(
-            f"sizes require symbols of an input's shape, got {sorted(unbound)}"
+            f"sizes require symbols of an input's shape, got {sorted(named - bound)}"
             f" in {node}"
         )
 
 
 def node_symbols(node: Node) -> set[str]:
     """The names of sizes in the node's types and attributes."""
-    parts = (type_.shape for type_ in node.types)
-    attrs = (v if type(v) is tuple else (v,) for v in node.attrs.values())
+    parts = [type_.shape for type_ in node.types]
+    parts += [v if type(v) is tuple else (v,) for v in node.attrs.values()]
     found: set[str] = set()
-    for dim in chain(*parts, *attrs):
-        if isinstance(dim, Size):
-            found |= dim.symbols()
+    for dims in parts:
+        for dim in dims:
+            if isinstance(dim, Size):
+                found |= dim.symbols()
     return found
 
 
@@ -127,14 +129,16 @@ def _check_outputs(node: Node) -> None:
     right = len(node.outputs) == len(node.types)
     fixed = node.op.outputs != VARIABLE
     right = right and not (fixed and len(node.types) != node.op.outputs)
-    if not right or any(t.node is not node for t in node.outputs):
+    for tensor in node.outputs:
+        right = right and tensor.node is node
+    if not right:
         raise CompilerBug(f"a node requires one type per own output, got {node}")
     for index, tensor in enumerate(node.outputs):
         if tensor.index != index:
             raise CompilerBug(f"outputs require their own index, got {node}")
     for tensor in node.inputs:
-        owned = tensor.index < len(tensor.node.outputs)
-        if not owned or tensor.node.outputs[tensor.index] is not tensor:
+        outputs = tensor.node.outputs
+        if tensor.index >= len(outputs) or outputs[tensor.index] is not tensor:
             raise CompilerBug(f"inputs require outputs of a node, got {node}")
 
 
@@ -161,9 +165,8 @@ def _check_leaf(node: Node) -> None:
 
 def _check_types(node: Node) -> None:
     try:
-        types = infer(
-            node.op, tuple(t.type for t in node.inputs), node.attrs, node.graphs
-        )
+        given = tuple([t.type for t in node.inputs])
+        types = infer(node.op, given, node.attrs, node.graphs)
     except (ShapeError, DTypeError, IndexError, TypeError, ValueError) as error:
         raise CompilerBug(f"{node} breaks its own rule: {error}") from error
     for found, kept in zip(types, node.types, strict=True):

@@ -38,7 +38,10 @@ _KINDS = {
 def broadcast(*types: TensorType, **_: Any) -> Shape:
     """NumPy's broadcast shape of all inputs."""
     shape = types[0].shape
-    if all(t.shape == shape for t in types):
+    for t in types:
+        if t.shape != shape:
+            break
+    else:
         return shape
     try:
         return broadcast_shapes([t.shape for t in types])
@@ -54,9 +57,11 @@ def same_shape(x: TensorType, *_: TensorType, **__: Any) -> Shape:
 
 def one_dtype(*types: TensorType) -> DType:
     """The dtype that all inputs share."""
-    if any(t.dtype != types[0].dtype for t in types):
-        raise DTypeError("inputs of one dtype", "cast one of them with .astype")
-    return types[0].dtype
+    dtype = types[0].dtype
+    for t in types:
+        if t.dtype != dtype:
+            raise DTypeError("inputs of one dtype", "cast one of them with .astype")
+    return dtype
 
 
 def same_dtype(kinds: str = "biuf") -> Callable[..., DType]:
