@@ -10,7 +10,7 @@ and a carry of a loop is in the place of what it starts as.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import itemgetter
 
 from staticgrad.compiler.collapse import statements_of
@@ -32,6 +32,7 @@ from staticgrad.compiler.schedule import (
 )
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.size import product
+from staticgrad.ir.values import dataclass
 
 
 def in_place(schedule: Schedule) -> Schedule:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 
 from staticgrad.compiler import memory
@@ -39,6 +39,7 @@ from staticgrad.compiler.schedule import Buffer, Schedule, Step, reads
 from staticgrad.errors import MemoryBudgetError
 from staticgrad.ir.node import ALIGNMENT
 from staticgrad.ir.size import evaluate
+from staticgrad.ir.values import dataclass
 
 SHRINK = 0.95  # from one size of segments that is tried to the next
 LEAST = 1 / 64  # of all that waits, the smallest size of segments

@@ -26,7 +26,6 @@ Weakness: greedy; a node never leaves a group again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from staticgrad.compiler.checking import checked_by_scatters
 from staticgrad.compiler.groups import (
@@ -58,6 +57,7 @@ from staticgrad.ir.op import (
     Random,
     Reduce,
 )
+from staticgrad.ir.values import dataclass
 
 MAX_NODES = 64
 MAX_READS = 24

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from staticgrad.compiler.convolving import readable
 from staticgrad.compiler.groups import read_axes
@@ -39,6 +38,7 @@ from staticgrad.ir.op import (
     View,
 )
 from staticgrad.ir.size import Dim, Shape, Size, product
+from staticgrad.ir.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

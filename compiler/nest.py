@@ -12,7 +12,6 @@ of threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from staticgrad.compiler.collapse import (
     arranged,
@@ -40,6 +39,7 @@ from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Layout, Reduce, can_fail
 from staticgrad.ir.size import Dim, product
+from staticgrad.ir.values import dataclass
 
 SLOT_ROWS = 32  # indices per chunk at least where a slot has several elements
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -27,6 +26,8 @@ from numba.core.extending import _Intrinsic
 from numba.core.registry import cpu_target
 from numba.np import arrayobj
 from numba.np.numpy_support import as_dtype
+
+from staticgrad.ir.values import dataclass
 
 _OPTIONS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_DEFAULT", "CPU_NAME")
 

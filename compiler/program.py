@@ -8,7 +8,6 @@ operations, so that thousands of kernels take milliseconds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from staticgrad.compiler.schedule import ControlKernel, Schedule, Step
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import aligned_copy
 from staticgrad.ir.size import Dim
+from staticgrad.ir.values import dataclass
 
 Words = npt.NDArray[np.int64]
 

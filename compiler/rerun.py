@@ -14,7 +14,7 @@ overwritten: `rerun` then raises Stuck, with the buffer that has to be kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from staticgrad.compiler.kernels import FinishKernel
 from staticgrad.compiler.lower import with_makers
@@ -25,6 +25,7 @@ from staticgrad.compiler.schedule import (
     with_buffers,
     writes,
 )
+from staticgrad.ir.values import dataclass
 
 ARENA = ("temporary", "slots", "arena")
 FIXED = ("stored", "carry")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.source import at
 from staticgrad.ir.types import BOOL, is_float
+from staticgrad.ir.values import dataclass
 
 STRAIGHT = "straight_through passes a gradient on in its place"
 

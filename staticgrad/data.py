@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 import numpy.typing as npt
@@ -19,6 +18,7 @@ from staticgrad.errors import GraphError, ShapeError
 from staticgrad.ir.node import Input
 from staticgrad.ir.size import Size
 from staticgrad.ir.source import at, here
+from staticgrad.ir.values import dataclass
 
 BATCH = Size.symbol("batch")
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from staticgrad.compiler.codegen.drawing import (
     draw_name,
@@ -68,6 +67,7 @@ from staticgrad.compiler.kernels import (
 )
 from staticgrad.ir.size import Dim, evaluate
 from staticgrad.ir.source import at
+from staticgrad.ir.values import dataclass
 
 SIGNATURE = ("operands", "sizes", "begin", "end", "context")
 """The arguments of a kernel."""

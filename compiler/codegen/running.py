@@ -12,7 +12,7 @@ neighbours overflow, so does the result, though one by one it may not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from staticgrad.compiler.codegen.emitter import Value
 from staticgrad.compiler.codegen.pointers import Pointer
 from staticgrad.compiler.kernels import Access, Compute, Load, Loop, Store
 from staticgrad.ir.size import Dim
+from staticgrad.ir.values import dataclass
 
 LEAST = 32  # elements from which registers pay
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))

@@ -19,8 +19,10 @@ two results, and the odd ones the middle one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
+
+from staticgrad.ir.values import dataclass
 
 Matrix: TypeAlias = Sequence[Sequence[float]]
 Factors: TypeAlias = tuple[Matrix, ...]

@@ -8,8 +8,10 @@ reference target calls it as it is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
+
+from staticgrad.ir.values import dataclass
 
 
 class ForeignError(Exception):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from staticgrad.ir.op import (
     Shuffle,
     View,
 )
+from staticgrad.ir.values import dataclass
 
 KINDS: dict[type, str] = {
     Control: "control",
