@@ -45,12 +45,14 @@ class Target:
 class Module:
     """LLVM IR, and the symbol of the function in it that is called.
 
-    `unrolls` says that it has loops which are worth unrolling.
+    `unrolls` says that it has loops which are worth unrolling; `rewrite` is applied to
+    the text that LLVM has made of it.
     """
 
     symbol: str
     text: str
     unrolls: bool = False
+    rewrite: Callable[[str], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,11 @@ def _optimised(source: Module) -> Any:
     tuning.loop_unrolling = source.unrolls
     builder = llvm.create_pass_builder(machine, tuning)
     builder.getModulePassManager().run(module, builder)
-    return module
+    if source.rewrite is None:
+        return module
+    rewritten = llvm.parse_assembly(source.rewrite(str(module)))
+    rewritten.verify()
+    return rewritten
 
 
 def definition_of(function: Any) -> tuple[Callable[..., Any], bool] | None:

@@ -18,16 +18,15 @@ from llvmlite import ir
 
 LONG_BODY = 100  # instructions: shorter ones fit the processor's window as they are
 
-_CYCLES = {
+CYCLES = {
     "load": 7, "fdiv": 11, "call": 4, "fmul": 3, "fadd": 3, "fsub": 3, "fcmp": 4,
     "icmp": 4, "sitofp": 3, "uitofp": 3, "fptosi": 3, "fpext": 3, "fptrunc": 3,
     "bitcast": 0, "inttoptr": 0, "getelementptr": 0, "sext": 0, "zext": 0,
 }  # fmt: skip
 """From operands to result, about; one where nothing is said."""
 
-_PURE = frozenset(
-    f"llvm.{name}" for name in "fma sqrt fabs copysign rint floor ceil trunc".split()
-)
+_NAMES = "fma sqrt fabs copysign rint floor ceil trunc smax smin umax umin"
+PURE = frozenset(f"llvm.{name}" for name in _NAMES.split())
 
 
 def overlapped(body: Sequence[Any]) -> list[Any]:
@@ -41,7 +40,7 @@ def overlapped(body: Sequence[Any]) -> list[Any]:
     phis = [one for one in body if one.opname == "phi"]
     rest = body[len(phis) :]
     before = _waits(rest)
-    cycles = [_CYCLES.get(one.opname, 1) for one in rest]
+    cycles = [CYCLES.get(one.opname, 1) for one in rest]
     start = [0] * len(rest)
     for place, waits in enumerate(before):
         start[place] = max((start[k] + cycles[k] for k in waits), default=0)
@@ -82,5 +81,5 @@ def _family(callee: Any) -> str:
 
 def _may_write(one: Any) -> bool:
     if one.opname == "call":
-        return _family(one.callee) not in _PURE
+        return _family(one.callee) not in PURE
     return one.opname in ("store", "atomicrmw", "cmpxchg", "fence")

@@ -30,10 +30,12 @@ from llvmlite import ir
 from numba import types
 
 from staticgrad.compiler import numba_internals as internals
+from staticgrad.compiler.codegen import processor
 from staticgrad.compiler.codegen.emitter import Value
 from staticgrad.compiler.codegen.hints import LONG, hints_of, known_steps
 from staticgrad.compiler.codegen.numbers import NUMBERS
 from staticgrad.compiler.codegen.overlap import overlapped
+from staticgrad.compiler.codegen.pipelined import LEAST, pipelined
 from staticgrad.compiler.codegen.typed import (
     INT,
     LONG_TYPE,
@@ -117,7 +119,8 @@ def _module(tree: ast.FunctionDef, names: Mapping[str, Static], symbol: str) -> 
             text = str(module)
     except (AttributeError, LookupError, TypeError, NotImplementedError) as error:
         raise Unsupported(f"{symbol}: {error!r}") from error
-    return Module(symbol, text, translator.unrolls)
+    rewrite = pipelined if translator.long and processor.vector_bytes() == 64 else None
+    return Module(symbol, text, translator.unrolls, rewrite)
 
 
 def _parsed(text: str) -> ast.FunctionDef:
@@ -178,7 +181,7 @@ class _Translator:
         self.entry = entry
         self.b = ir.IRBuilder(start)
         self.scope = _Scope({}, frozenset())
-        self.unrolls = False
+        self.unrolls = self.long = False
 
     # Functions
 
@@ -304,6 +307,7 @@ class _Translator:
         self._body(node.body)
         if b.block is body:  # an innermost loop without branches
             body.instructions[:] = overlapped(body.instructions)
+            self.long |= len(body.instructions) >= LEAST
         following = b.add(index, step, flags=("nsw",))
         index.add_incoming(following, b.block)
         more = b.icmp_signed(before_stop, following, stop)
