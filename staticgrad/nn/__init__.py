@@ -35,6 +35,8 @@ from staticgrad.nn.layers import Dropout, Linear, ReLU, Sequential, Sigmoid, Tan
 from staticgrad.nn.losses import (
     binary_cross_entropy_with_logits,
     cross_entropy,
+    huber_loss,
+    l1_loss,
     mse_loss,
     nll_loss,
 )
@@ -135,6 +137,8 @@ __all__ = [
     "gelu",
     "global_avg_pool2d",
     "group_norm",
+    "huber_loss",
+    "l1_loss",
     "layer_norm",
     "leaky_relu",
     "log_softmax",

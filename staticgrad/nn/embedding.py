@@ -11,6 +11,7 @@ from staticgrad.nn import initial
 from staticgrad.nn.module import Module
 from staticgrad.ops.index import taken
 from staticgrad.ops.keys import as_index
+from staticgrad.ops.promote import as_tensor
 
 
 class Embedding(Module):
@@ -36,6 +37,7 @@ class Embedding(Module):
 
     def forward(self, index: Tensor) -> Tensor:
         """The rows."""
+        index = as_tensor(index)
         if kind_of(index.dtype) not in "iu":
             raise DTypeError(
                 f"Embedding requires integers, got {index.type}; cast them with "

@@ -18,6 +18,7 @@ from staticgrad.ir.source import at, here
 from staticgrad.ir.types import is_half
 from staticgrad.nn import initial
 from staticgrad.nn.module import Module
+from staticgrad.ops.promote import as_tensor
 
 
 class Linear(Module):
@@ -48,7 +49,7 @@ class Linear(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The affine map of the last axis."""
-        inputs = self.weight.shape[1]
+        x, inputs = as_tensor(x), self.weight.shape[1]
         if x.ndim == 0 or x.shape[-1] != inputs:
             raise ShapeError(
                 f"Linear requires {inputs} as the last axis, got {x.type}; "
@@ -80,7 +81,10 @@ class Sequential(Module):
     def __len__(self) -> int:
         return self.length
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int | slice) -> Any:
+        """Layer `index`, or, for a slice, a Sequential of the same layers."""
+        if isinstance(index, slice):
+            return Sequential(*list(self)[index])
         return self.__dict__[str(range(self.length)[index])]
 
     def __iter__(self) -> Iterator[Any]:

@@ -2,8 +2,9 @@
 
 Classes lie on axis 1 (axis 0 of a vector). `reduction` is "mean", "sum" or "none".
 Integer labels are checked while the graph runs: one outside 0..classes-1 is an
-IndexOutOfRange that names the line of the call. The label's logit is picked by
-comparison with the position, not by a gather, so the loss and its gradient fuse.
+IndexOutOfRange that names the line of the call, unless it is the one to be ignored.
+The label's logit is picked by comparison with the position, not by a gather, so the
+loss and its gradient fuse.
 """
 
 from __future__ import annotations
@@ -16,73 +17,176 @@ from staticgrad.ir.node import Tensor
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import INT32, INT64, is_float, kind_of
 from staticgrad.ops.index import checked, position
-from staticgrad.ops.promote import widened
+from staticgrad.ops.promote import ArrayLike, as_tensor, widened
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
 
 
 @widened
 def cross_entropy(
-    logits: Tensor, labels: Tensor, reduction: Reduction = "mean"
+    logits: Tensor,
+    labels: Tensor,
+    reduction: Reduction = "mean",
+    *,
+    weight: ArrayLike | None = None,
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
 ) -> Tensor:
     """``-log softmax(logits)[label]``: (n, classes, ...) and (n, ...) -> scalar.
 
     `labels` are integers in 0..classes-1, or probabilities of the logits' shape.
+    `weight` is a number for each class, (classes,). Integer labels that are
+    `ignore_index` count nothing. `label_smoothing` (Szegedy et al., CVPR 2016) gives
+    that share of each label to all classes alike. The mean of integer labels is that of
+    what counts, weighted: ``sum(w[label] * loss) / sum(w[label])``, NaN where nothing
+    does; that of probabilities is over the samples. Batches of a Trainer weigh by
+    their samples.
+
+    >>> import numpy as np, staticgrad as sg
+    >>> x = sg.input("x", ("batch", 2))
+    >>> y = sg.input("y", ("batch",), dtype="int64")
+    >>> f = sg.compile(cross_entropy(x, y, weight=[1.0, 3.0], ignore_index=-1))
+    >>> float(f(x=[[0, 0], [0, 100], [5, 5]], y=[0, 1, -1]).round(4))  # log(2) / 4
+    0.1733
     """
-    _require_float("cross_entropy", logits)
-    axis = _class_axis("cross_entropy", logits)
-    log_p = ops.log_softmax(logits, axis=axis)
-    if is_float(labels.dtype):
-        _require_same_shape("cross_entropy", logits, labels)
-        loss = -ops.sum(labels.astype(log_p.dtype) * log_p, axis=axis)
-        return _reduced("cross_entropy", loss, reduction)
-    loss = -_picked("cross_entropy", log_p, labels, axis)
-    return _reduced("cross_entropy", loss, reduction)
+    name = "cross_entropy"
+    x, y = _floats(name, logits), as_tensor(labels)
+    axis = _class_axis(name, x)
+    _require_share(name, label_smoothing)
+    log_p = ops.log_softmax(x, axis=axis)
+    if not is_float(y.dtype):
+        return _of_labels(
+            name, log_p, y, axis, reduction, weight, ignore_index, label_smoothing
+        )
+    if y.ndim < x.ndim:
+        raise _no_labels(name, y)
+    _require_same_shape(name, x, y)
+    if ignore_index is not None:
+        raise GraphError(
+            f"{name} requires integer labels to ignore some, got {y.type}; weigh "
+            f"rows of reduction='none' instead{at(here())}"
+        )
+    p = y.astype(log_p.dtype)
+    if label_smoothing:
+        p = (1 - label_smoothing) * p + label_smoothing / x.shape[axis]
+    if weight is not None:
+        p = p * _along(name, weight, log_p, axis)
+    return _reduced(name, -ops.sum(p * log_p, axis=axis), reduction)
 
 
 @widened
 def nll_loss(
-    log_probabilities: Tensor, labels: Tensor, reduction: Reduction = "mean"
+    log_probabilities: Tensor,
+    labels: Tensor,
+    reduction: Reduction = "mean",
+    *,
+    weight: ArrayLike | None = None,
+    ignore_index: int | None = None,
 ) -> Tensor:
-    """``-log_probabilities[label]``: (n, classes, ...) and integers (n, ...)."""
-    _require_float("nll_loss", log_probabilities)
-    axis = _class_axis("nll_loss", log_probabilities)
-    loss = -_picked("nll_loss", log_probabilities, labels, axis)
-    return _reduced("nll_loss", loss, reduction)
+    """``-log_probabilities[label]``: (n, classes, ...) and integers (n, ...).
+
+    `weight`, `ignore_index` and the mean are those of `cross_entropy`.
+    """
+    name = "nll_loss"
+    x = _floats(name, log_probabilities)
+    axis = _class_axis(name, x)
+    return _of_labels(
+        name, x, as_tensor(labels), axis, reduction, weight, ignore_index, 0.0
+    )
 
 
 @widened
 def mse_loss(x: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
     """``(x - target)^2``; the shapes are equal (a broadcast here is a mistake)."""
-    _require_float("mse_loss", x)
-    _require_same_shape("mse_loss", x, target)
-    difference = x - target
+    difference = _difference("mse_loss", x, target)
     return _reduced("mse_loss", difference * difference, reduction)
 
 
 @widened
+def l1_loss(x: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
+    """``|x - target|``; the shapes are equal."""
+    return _reduced("l1_loss", abs(_difference("l1_loss", x, target)), reduction)
+
+
+@widened
+def huber_loss(
+    x: Tensor, target: Tensor, reduction: Reduction = "mean", delta: float = 1.0
+) -> Tensor:
+    """``d^2 / 2`` where ``d = |x - target| <= delta``, else ``delta (d - delta / 2)``.
+
+    Huber, "Robust Estimation of a Location Parameter" (1964); the shapes are equal.
+    PyTorch's ``smooth_l1_loss(beta)`` is ``huber_loss(delta=beta) / beta``.
+
+    >>> import staticgrad as sg
+    >>> x = sg.input("x", ("batch",))
+    >>> sg.compile(huber_loss(x, sg.zeros_like(x), "none"))([0.5, -3.0])
+    array([0.125, 2.5  ], dtype=float32)
+    """
+    if not delta > 0:
+        raise GraphError(
+            f"huber_loss requires delta > 0, got {delta}; 1.0 is usual{at(here())}"
+        )
+    d = _difference("huber_loss", x, target)
+    far = delta * (abs(d) - delta / 2)
+    loss = ops.where(ops.less_equal(abs(d), delta), d * d / 2, far)
+    return _reduced("huber_loss", loss, reduction)
+
+
+@widened
 def binary_cross_entropy_with_logits(
-    logits: Tensor, target: Tensor, reduction: Reduction = "mean"
+    logits: Tensor,
+    target: Tensor,
+    reduction: Reduction = "mean",
+    *,
+    pos_weight: ArrayLike | None = None,
 ) -> Tensor:
     """``-t log sigmoid(x) - (1 - t) log(1 - sigmoid(x))``, without overflow.
 
-    Computed as ``(1 - t) x + softplus(-x)``; targets lie in 0..1, of any dtype.
+    Computed as ``(1 - t) x + softplus(-x)``; targets lie in 0..1, of any dtype. The
+    first term is multiplied by `pos_weight`, which broadcasts to the logits' shape.
     """
     name = "binary_cross_entropy_with_logits"
-    _require_float(name, logits)
-    _require_same_shape(name, logits, target)
-    t = target if is_float(target.dtype) else target.astype(logits.dtype)
-    loss = (1 - t) * logits + ops.softplus(-logits)
-    return _reduced(name, loss, reduction)
+    x, t = _floats(name, logits), as_tensor(target)
+    _require_same_shape(name, x, t)
+    t = t if is_float(t.dtype) else t.astype(x.dtype)
+    soft = ops.softplus(-x)
+    if pos_weight is not None:
+        factor = ops.broadcast_to(ops.astype(pos_weight, x.dtype), x.shape)
+        soft = (1 + (factor - 1) * t) * soft
+    return _reduced(name, (1 - t) * x + soft, reduction)
 
 
-def _picked(name: str, x: Tensor, labels: Tensor, axis: int) -> Tensor:
-    """``x[label]`` along `axis`, by comparison of label and position."""
+def _of_labels(
+    name: str, log_p: Tensor, labels: Tensor, axis: int, reduction: Reduction,
+    weight: ArrayLike | None, ignore_index: int | None, smoothing: float,
+) -> Tensor:  # fmt: skip
+    """The loss of integer labels, each with the weight of its class."""
+    kept = None
+    if ignore_index is not None and kind_of(labels.dtype) in "iu":
+        kept = ops.not_equal(labels.astype(INT64), ignore_index)
+        labels = ops.where(kept, labels, 0)
+    hit = _hits(name, log_p, labels, axis)
+    classes = None if weight is None else _along(name, weight, log_p, axis)
+    weighed = log_p if classes is None else log_p * classes
+    loss = -ops.sum(ops.where(hit, weighed, 0.0), axis=axis)
+    if smoothing:
+        even = ops.sum(weighed, axis=axis) / log_p.shape[axis]
+        loss = (1 - smoothing) * loss - smoothing * even
+    if kept is not None:
+        loss = ops.where(kept, loss, 0.0)
+    if reduction != "mean" or (kept is None and classes is None):
+        return _reduced(name, loss, reduction)
+    share = ops.where(hit, 1.0 if classes is None else classes, 0.0)
+    counted = ops.sum(share.astype(log_p.dtype), axis=axis)
+    if kept is not None:
+        counted = ops.where(kept, counted, 0.0)
+    return ops.sum(loss) / ops.sum(counted)
+
+
+def _hits(name: str, x: Tensor, labels: Tensor, axis: int) -> Tensor:
+    """Where `x` has the class of the label, by comparison of label and position."""
     if kind_of(labels.dtype) not in "iu":
-        raise DTypeError(
-            f"{name} requires integer labels, got {labels.type}; "
-            f"cast them with .astype('int64'){at(here())}"
-        )
+        raise _no_labels(name, labels)
     expected = x.shape[:axis] + x.shape[axis + 1 :]
     if labels.shape != expected:
         shape = ", ".join(map(str, expected))
@@ -93,8 +197,26 @@ def _picked(name: str, x: Tensor, labels: Tensor, axis: int) -> Tensor:
     label = checked(labels.astype(INT64), x.shape[axis], False, name)
     # Checked labels fit in int32, of which twice as many are compared at once.
     place = ops.astype(ops.expand_dims(label, axis), INT32)
-    hit = ops.equal(position(x.shape, axis, INT32), place)
-    return ops.sum(ops.where(hit, x, 0.0), axis=axis)
+    return ops.equal(position(x.shape, axis, INT32), place)
+
+
+def _no_labels(name: str, labels: Tensor) -> DTypeError:
+    return DTypeError(
+        f"{name} requires integer labels, got {labels.type}; cast them with "
+        f".astype('int64'){at(here())}"
+    )
+
+
+def _along(name: str, weight: ArrayLike, x: Tensor, axis: int) -> Tensor:
+    """`weight`, a number for each class, along `axis` of `x`, in its dtype."""
+    given = as_tensor(weight)
+    if given.shape != (x.shape[axis],):
+        raise ShapeError(
+            f"{name} requires weights of shape [{x.shape[axis]}], got {given.type}; "
+            f"give a number for each class{at(here())}"
+        )
+    shape = (*(1,) * axis, x.shape[axis], *(1,) * (x.ndim - axis - 1))
+    return ops.broadcast_to(given.astype(x.dtype).reshape(shape), x.shape)
 
 
 def _class_axis(name: str, logits: Tensor) -> int:
@@ -106,10 +228,27 @@ def _class_axis(name: str, logits: Tensor) -> int:
     return min(logits.ndim - 1, 1)
 
 
-def _require_float(name: str, x: Tensor) -> None:
-    if not is_float(x.dtype):
-        raise DTypeError(
-            f"{name} requires floats, got {x.type}; cast with .astype('float32')"
+def _floats(name: str, value: ArrayLike) -> Tensor:
+    x = as_tensor(value)
+    if is_float(x.dtype):
+        return x
+    raise DTypeError(
+        f"{name} requires floats, got {x.type}; cast with .astype('float32')"
+        f"{at(here())}"
+    )
+
+
+def _difference(name: str, x: ArrayLike, target: ArrayLike) -> Tensor:
+    """``x - target``, floats of equal shapes."""
+    found, wanted = _floats(name, x), as_tensor(target)
+    _require_same_shape(name, found, wanted)
+    return found - wanted
+
+
+def _require_share(name: str, smoothing: float) -> None:
+    if not 0 <= smoothing <= 1:
+        raise GraphError(
+            f"{name} requires label_smoothing in 0..1, got {smoothing}; 0.1 is usual"
             f"{at(here())}"
         )
 

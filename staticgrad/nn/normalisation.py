@@ -28,7 +28,7 @@ from staticgrad.ir.types import computed, is_half
 from staticgrad.ir.values import dataclass
 from staticgrad.nn import initial
 from staticgrad.nn.module import Module
-from staticgrad.ops.promote import widened
+from staticgrad.ops.promote import as_tensor, widened
 
 
 @widened
@@ -88,6 +88,7 @@ def group_norm(
     >>> sg.compile(y, target="reference")()
     array([[-1.,  1., -1.,  1.]], dtype=float32)
     """
+    x = as_tensor(x)
     channels = x.shape[1] if x.ndim > 1 else 0
     if not isinstance(channels, int) or groups < 1 or channels % groups or not channels:
         raise ShapeError(
@@ -128,6 +129,7 @@ class LayerNorm(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The normalised input."""
+        x = as_tensor(x)
         axes = _last_axes("LayerNorm", x, self.shape)
         return layer_norm(x, axes, self.weight, self.bias, self.eps)
 
@@ -147,6 +149,7 @@ class RMSNorm(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The normalised input."""
+        x = as_tensor(x)
         axes = _last_axes("RMSNorm", x, self.shape)
         return rms_norm(x, axes, self.weight, self.eps)
 
@@ -171,6 +174,7 @@ class GroupNorm(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The normalised input."""
+        x = as_tensor(x)
         _require_channels("GroupNorm", x, self.channels, (2, 3, 4, 5))
         return group_norm(x, self.groups, self.weight, self.bias, self.eps)
 
@@ -232,7 +236,7 @@ class _BatchNorm(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalised by the batch in train mode, by the running statistics in eval."""
-        name = type(self).__name__
+        name, x = type(self).__name__, as_tensor(x)
         _require_channels(name, x, self.channels, self.ranks)
         graph = current_graph()
         if graph is None:

@@ -27,6 +27,7 @@ from staticgrad.ir.source import at, here
 from staticgrad.nn import initial
 from staticgrad.nn.layers import Dropout
 from staticgrad.nn.module import Module
+from staticgrad.ops.promote import as_tensor
 
 State: TypeAlias = tuple[Tensor, ...]
 Step: TypeAlias = Callable[[State, Tensor, Tensor, "Tensor | None"], State]
@@ -95,6 +96,7 @@ class _Cell(Module):
         self.bias_hh: Parameter | None = start("bias_hh", gates) if bias else None
 
     def _next(self, x: Tensor, state: State | None) -> State:
+        x = as_tensor(x)
         step, _, states = STEPS[self._kind]
         hidden = self.weight_hh.shape[1]
         if state is None:
@@ -191,7 +193,7 @@ class _Recurrent(Module):
                     setattr(self, path, ops.parameter(start, name=path))
 
     def _run(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
-        name = type(self).__name__
+        name, x = type(self).__name__, as_tensor(x)
         if x.ndim not in (2, 3):
             raise ShapeError(
                 f"{name} requires (time, batch, inputs) or (time, inputs), got "
@@ -229,6 +231,7 @@ class _Recurrent(Module):
         if state is None:
             return [ops.zeros(shape, dtype=x.dtype)] * count
         wanted = (number, self._hidden) if single else shape
+        state = tuple(as_tensor(part) for part in state)
         for part in state:
             if part.shape != wanted:
                 raise ShapeError(

@@ -18,6 +18,7 @@ from staticgrad.nn import initial
 from staticgrad.nn.layers import Dropout, Linear
 from staticgrad.nn.module import Module
 from staticgrad.nn.normalisation import LayerNorm
+from staticgrad.ops.promote import as_tensor
 
 MASKED = -1e30  # a score that no softmax sees, though not -inf: a row may be all masked
 
@@ -42,6 +43,7 @@ def attention(
     >>> sg.compile(y, target="reference")()[0]
     array([1., 0.], dtype=float32)
     """
+    query, key = as_tensor(query), as_tensor(key)
     depth = query.shape[-1]
     if not isinstance(depth, int) or key.shape[-1] != depth:
         raise ShapeError(
@@ -103,8 +105,9 @@ class MultiHeadAttention(Module):
         `mask` is bool, True where a source may be seen, (time, source) or
         (batch, 1 or heads, time, source).
         """
-        key = query if key is None else key
-        value = key if value is None else value
+        query = as_tensor(query)
+        key = query if key is None else as_tensor(key)
+        value = key if value is None else as_tensor(value)
         for x in (query, key, value):
             self._require(x)
         q, k, v = (self._heads(x, n) for n, x in enumerate((query, key, value)))
