@@ -43,7 +43,8 @@ def test_weights_ignored_labels_and_smoothing(target, reduction, smoothing, weig
     each = np.ones(3) if weight is None else weight
     expected = by_hand(each, -1, smoothing, reduction)
     np.testing.assert_allclose(value, expected, rtol=1e-12)
-    assert np.all(slope[1] == 0) and np.all(np.abs(slope[[0, 2]]) > 1e-3)
+    assert np.all(slope[1] == 0)
+    assert np.all(np.abs(slope[[0, 2]]) > 1e-3)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -118,7 +119,7 @@ LAYERS = [
 ]
 
 
-@pytest.mark.parametrize("layer, arguments, shape", LAYERS)
+@pytest.mark.parametrize(("layer", "arguments", "shape"), LAYERS)
 def test_layers_take_arrays_and_name_the_shape_of_a_wrong_one(layer, arguments, shape):
     with sg.Graph():
         layer(*arguments)(np.ones(shape, np.float32))

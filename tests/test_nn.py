@@ -35,7 +35,8 @@ def test_a_slice_of_a_sequential_has_the_same_layers():
         assert list(features) == [model[0], model[1]]
         y = features(sg.input("x", ("batch", 4)))
     assert list(features.parameters()) == ["0.weight", "0.bias"]
-    assert y.shape[1] == 3 and len(model[5:]) == 0
+    assert y.shape[1] == 3
+    assert len(model[5:]) == 0
 
 
 def test_names_before_the_first_call_are_paths():

@@ -68,7 +68,7 @@ def cross_entropy(
         )
     p = y.astype(log_p.dtype)
     if label_smoothing:
-        p = (1 - label_smoothing) * p + label_smoothing / x.shape[axis]
+        p = (1 - label_smoothing) * p + ops.divide(label_smoothing, x.shape[axis])
     if weight is not None:
         p = p * _along(name, weight, log_p, axis)
     return _reduced(name, -ops.sum(p * log_p, axis=axis), reduction)
