@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from staticgrad.compiler.cuda.arrays import DeviceArray
 from staticgrad.errors import DTypeError, GraphError, ShapeError
 from staticgrad.ir.node import Input
 from staticgrad.ir.size import Dim, Size, evaluate
@@ -23,6 +22,13 @@ from staticgrad.ir.types import kind_of, outside, require_range
 Array = npt.NDArray[Any]
 
 _MOST_KNOWN = 1024  # shapes whose sizes are remembered
+
+
+class OnDevice:
+    """An array in a GPU's memory, of a known dtype (cuda/arrays.py)."""
+
+    __slots__ = ()
+    dtype: np.dtype[Any]
 
 
 class Signature:
@@ -70,7 +76,7 @@ class Signature:
     def arrays(self, values: Sequence[Any]) -> list[Any]:
         """The values as C-order arrays of the inputs' dtypes, copied where needed.
 
-        DeviceArrays stay what they are.
+        Those on a GPU stay what they are.
         """
         result: list[Any] = []
         for value, (name, dtype) in zip(values, self._expected, strict=True):
@@ -95,7 +101,7 @@ class Signature:
         """Arrays in the memory of the values, or an error where that cannot be."""
         found = [_viewed(value) for value in values]
         for value, (name, dtype) in zip(found, self._expected, strict=True):
-            known = isinstance(value, np.ndarray | DeviceArray)
+            known = isinstance(value, np.ndarray | OnDevice)
             if not known or value.dtype != dtype:
                 got = getattr(value, "dtype", type(value).__name__)
                 raise DTypeError(
@@ -121,7 +127,7 @@ class Signature:
         return known
 
     def _converted(self, value: Any, name: str, dtype: np.dtype[Any]) -> Any:
-        if isinstance(value, DeviceArray):
+        if isinstance(value, OnDevice):
             if value.dtype != dtype:
                 raise DTypeError(
                     f"input {name!r} requires {dtype}, got {value.dtype} on a GPU; "
@@ -163,7 +169,7 @@ def _viewed(value: Any) -> Any:
     By NumPy's interface, DLPack or the buffer protocol, as CPU tensors of PyTorch and
     arrays of Python do.
     """
-    if isinstance(value, np.ndarray | np.generic | DeviceArray | bytes):
+    if isinstance(value, np.ndarray | np.generic | OnDevice | bytes):
         return value
     if hasattr(value, "__array_interface__"):
         return np.asarray(value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakSet
 
 import numpy as np
@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from staticgrad.compiler.arguments import Signature
 from staticgrad.compiler.backends.cpu import CpuTarget, Route
-from staticgrad.compiler.backends.cuda import CudaTarget
 from staticgrad.compiler.backends.reference_target import ReferenceTarget
 from staticgrad.compiler.bound import Bound, Runner, Unflatten
 from staticgrad.compiler.explanation import explain, explain_cuda
@@ -30,9 +29,12 @@ from staticgrad.ir.node import Input, Tensor
 from staticgrad.ir.size import symbols
 from staticgrad.ir.source import at, here
 
+if TYPE_CHECKING:
+    from staticgrad.compiler.backends.cuda import CudaTarget
+
 Array = npt.NDArray[Any]
 Trace = Callable[[Sequence[Array]], NonFiniteError | None]
-Target = CpuTarget | CudaTarget | ReferenceTarget
+Target: TypeAlias = "CpuTarget | CudaTarget | ReferenceTarget"
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ class Executable:
     def _given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """The values in the order of the inputs, those on a GPU as DeviceArrays."""
         values = self._signature.arrange(args, kwargs)
-        if isinstance(self.target, CudaTarget):
+        if self.target.name == "cuda":
             return self.target.seen(self._signature.names, values)
         return self._signature.on_host(values)
 
@@ -160,7 +162,7 @@ class Executable:
         arrays on the GPU, of the inputs' dtypes and contiguous: nothing goes through
         the host then. GraphError for another target than "cuda".
         """
-        if not isinstance(self.target, CudaTarget):
+        if self.target.name != "cuda":
             raise GraphError(
                 f"on_device requires target 'cuda', got {self.target.name!r}; compile "
                 f"for it, or call the executable{at(here())}"
@@ -302,7 +304,7 @@ class Executable:
         notes = (*self.notes, *self._signature.notes.values())
         if isinstance(self.target, CpuTarget):
             return explain(self.target, self.inputs, notes)
-        if isinstance(self.target, CudaTarget):
+        if self.target.name == "cuda":
             return explain_cuda(self.target, self.inputs, notes)
         return "\n".join(["target reference: node by node with NumPy", *notes])
 
@@ -339,7 +341,7 @@ class Executable:
         if isinstance(self.target, CpuTarget):
             sources = (kernel.source for kernel in self.target.code.natives)
             return "\n\n".join(dict.fromkeys(sources))
-        if isinstance(self.target, CudaTarget):
+        if self.target.name == "cuda":
             texts = (source.text for source in self.target.code.sources if source)
             return "\n\n".join(dict.fromkeys(texts))
         return ""
@@ -352,7 +354,7 @@ class Executable:
                 "memory requires sizes, got none; call the executable once or give "
                 f"compile(sizes={{...}}){at(here())}"
             )
-        if isinstance(self.target, CudaTarget):
+        if self.target.name == "cuda":
             return Memory(self.target.plan(self._sizes))
         return Memory(self._native().plan(self._sizes))
 

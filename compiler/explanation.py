@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from staticgrad.compiler import threads
 from staticgrad.compiler.backends.cpu import CpuTarget
-from staticgrad.compiler.backends.cuda import CudaTarget
 from staticgrad.compiler.failures import foreign
 from staticgrad.compiler.kernels import GemmKernel, LoopKernel
 from staticgrad.compiler.plan import Plan
 from staticgrad.ir.node import Input
+
+if TYPE_CHECKING:
+    from staticgrad.compiler.backends.cuda import CudaTarget
 
 
 def explain(target: CpuTarget, inputs: Sequence[Input], notes: Sequence[str]) -> str:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tqdm import tqdm
-
+from staticgrad.ir.later import Later
 from staticgrad.run import Run
+
+tqdm = Later("tqdm")
 
 SECONDS_BETWEEN = 0.1
 
@@ -23,7 +24,7 @@ def shown(run: Run, progress: bool) -> Iterator[None]:
     settings = run.settings
     steps = min(settings.steps, settings.epochs * settings.steps_per_epoch)
     leave = threading.Event()
-    with tqdm(total=steps, initial=run.steps.value, unit="step") as bar:
+    with tqdm.tqdm(total=steps, initial=run.steps.value, unit="step") as bar:
         thread = threading.Thread(target=_follow, args=(bar, run, leave), daemon=True)
         thread.start()
         try:

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
 from staticgrad.budgets import budget_bytes
 from staticgrad.compiler.alias import in_place
 from staticgrad.compiler.backends.cpu import CpuTarget
-from staticgrad.compiler.backends.cuda import CudaTarget
 from staticgrad.compiler.backends.reference import needed
 from staticgrad.compiler.backends.reference_target import ReferenceTarget
 from staticgrad.compiler.budget import within
 from staticgrad.compiler.collector import without_collections
-from staticgrad.compiler.cuda.chunks import chunks_on_gpu
-from staticgrad.compiler.cuda.device import Device, current
-from staticgrad.compiler.cuda.driver import open_device
 from staticgrad.compiler.executable import Executable, Target
 from staticgrad.compiler.kernels import Site
 from staticgrad.compiler.launch import chunking
@@ -39,6 +35,7 @@ from staticgrad.compiler.verify import trial_size, verify_plan, verify_schedule
 from staticgrad.control.bodies import BODY_INPUT
 from staticgrad.errors import GraphError
 from staticgrad.ir.graph import Graph, Update, homes, topological
+from staticgrad.ir.later import Later
 from staticgrad.ir.node import Input, Node, Stored, Tensor
 from staticgrad.ir.size import symbols
 from staticgrad.ir.source import at, here
@@ -46,6 +43,13 @@ from staticgrad.ir.verify import node_symbols
 from staticgrad.ops.random import key_words
 from staticgrad.tapping import tapped, tapping
 from staticgrad.trees import TreeDef, flatten, unflatten
+
+if TYPE_CHECKING:
+    from staticgrad.compiler.backends import cuda
+    from staticgrad.compiler.backends.cuda import CudaTarget
+    from staticgrad.compiler.cuda.device import Device
+else:
+    cuda = Later("staticgrad.compiler.backends.cuda")
 
 Mode = Literal["train", "eval"]
 
@@ -109,7 +113,7 @@ def compile(
     _check_symbols(graph)
     checked = [_position(graph.outputs, t) for t in finite]
     budget = budget_bytes("compile", memory_budget)
-    device = current(open_device) if target == "cuda" else None
+    device = cuda.device_in_use() if target == "cuda" else None
     make = partial(_made, graph, mode, target, checked, verify, poison, budget, device)
     return Executable(
         make(()), used, _tree(treedef, leaves), len(tensors), sizes,
@@ -182,8 +186,8 @@ def _cuda(
 ) -> CudaTarget:  # fmt: skip
     instead: Mapping[Pass, Pass] = {taps: all_taps}
     schedule, placed, sites = _scheduled(graph, mode, checked, checks[0], instead)
-    fit = _fit(schedule, budget, checks[0], chunks_on_gpu)
-    return CudaTarget(placed, checks[1], device, sites, demanding, fit)
+    fit = _fit(schedule, budget, checks[0], cuda.CudaTarget.cutting)
+    return cuda.CudaTarget(placed, checks[1], device, sites, demanding, fit)
 
 
 def _scheduled(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -258,10 +258,8 @@ class Feed:
 
 def beside(executable: Executable) -> AbstractContextManager[None]:
     """A context in which executables use the device of `executable`."""
-    target = executable.target
-    if isinstance(target, CudaTarget):
-        return using(target.device)
-    return nullcontext()
+    assert isinstance(executable.target, CudaTarget)
+    return using(executable.target.device)
 
 
 def _require_small(data: Dataset) -> None:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from staticgrad import loop, replay, saving, snapshot, stepwise
+from staticgrad import loop, saving, snapshot, stepwise
 from staticgrad.amp import LossScale
 from staticgrad.bar import shown
 from staticgrad.callbacks import Callback, advance, listed
@@ -33,6 +34,7 @@ from staticgrad.errors import GraphError
 from staticgrad.function import compile as compile_graph
 from staticgrad.grouping import Grouping
 from staticgrad.interrupt import run_interruptibly
+from staticgrad.ir.later import Later
 from staticgrad.ir.node import State, Tensor
 from staticgrad.ir.source import at, here
 from staticgrad.objective import objective, parts, scales_of
@@ -48,6 +50,11 @@ from staticgrad.run import (
     resumed,
 )
 from staticgrad.watching import GradientWatch, StepTaps
+
+if TYPE_CHECKING:
+    from staticgrad import replay
+else:
+    replay = Later("staticgrad.replay")
 
 Data: TypeAlias = Mapping[str, npt.ArrayLike]
 
@@ -175,7 +182,7 @@ class Trainer:
         late = [phase.group for phase in goal.phases if phase.group is not None]
         if not late:
             return None
-        with replay.beside(self._steps[0]):
+        with self._beside():
             commits = tuple(
                 compile_graph(
                     group.marks, inputs=(), updates=group.updates, mode="train",
@@ -184,6 +191,10 @@ class Trainer:
                 for group in late
             )  # fmt: skip
         return Grouping(self.accumulate, commits, goal.sums, goal.inputs)
+
+    def _beside(self) -> AbstractContextManager[None]:
+        """A context in which executables use the device of the steps."""
+        return replay.beside(self._steps[0]) if self.target == "cuda" else nullcontext()
 
     @property
     def optimizer(self) -> Optimizer:
@@ -203,7 +214,7 @@ class Trainer:
     @cached_property
     def _score(self) -> Executable:
         goal = self._objective
-        with replay.beside(self._steps[0]):
+        with self._beside():
             return compile_graph(
                 goal.scalars, inputs=goal.inputs, mode="eval", target=self.target
             )

@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -68,7 +68,7 @@ class Pool:
 class CpuTarget:
     """A Schedule that can be run for any sizes."""
 
-    name = "cpu"
+    name: Literal["cpu"] = "cpu"
 
     def __init__(
         self,

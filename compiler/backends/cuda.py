@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,8 @@ from staticgrad.compiler.codegen.cuda_typed import NotInSubset
 from staticgrad.compiler.cuda.arrays import DeviceArray, seen_on
 from staticgrad.compiler.cuda.chunks import chunks_on_gpu
 from staticgrad.compiler.cuda.code import CudaCode, cuda_code
-from staticgrad.compiler.cuda.device import Device
+from staticgrad.compiler.cuda.device import Device, current
+from staticgrad.compiler.cuda.driver import open_device
 from staticgrad.compiler.cuda.frame import CudaFrame
 from staticgrad.compiler.cuda.launches import launches
 from staticgrad.compiler.cuda.memory import Memory
@@ -47,7 +48,8 @@ class Planned:
 class CudaTarget:
     """A Schedule that runs on a device for any sizes, one call at a time."""
 
-    name = "cuda"
+    name: Literal["cuda"] = "cuda"
+    cutting = staticmethod(chunks_on_gpu)
 
     def __init__(
         self,
@@ -148,6 +150,11 @@ class CudaTarget:
     def bind(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> BoundCuda:
         """A frame whose inputs are read anew at each run."""
         return BoundCuda(self, arrays, sizes)
+
+
+def device_in_use() -> Device:
+    """The device for which executables are made: the first GPU, if no other is set."""
+    return current(open_device)
 
 
 class BoundCuda:

@@ -25,7 +25,7 @@ class ReferenceTarget:
     applied.
     """
 
-    name = "reference"
+    name: Literal["reference"] = "reference"
 
     def __init__(
         self,

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from staticgrad.compiler.arguments import OnDevice
 from staticgrad.compiler.cuda import dlpack
 from staticgrad.compiler.cuda.device import Device
 from staticgrad.errors import DTypeError, GraphError
@@ -23,7 +24,7 @@ from staticgrad.ir.types import DType, is_half
 Array = npt.NDArray[Any]
 
 
-class DeviceArray:
+class DeviceArray(OnDevice):
     """A C-order array on a GPU.
 
     ``numpy()`` and ``np.asarray`` copy it to the host. Other libraries take it without

@@ -20,9 +20,9 @@ from collections.abc import Hashable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-from opt_einsum import contract_path
 
 from staticgrad.ir.graph import apply
+from staticgrad.ir.later import Later
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import Dim, Shape, Size, product
 from staticgrad.ir.types import is_float, kind_of
@@ -34,6 +34,8 @@ from staticgrad.ops.promote import ArrayLike, promoted
 from staticgrad.ops.rules import one_axis, shape_error
 from staticgrad.ops.shape import axis_list, moveaxis, ravel
 from staticgrad.ops.views import broadcasted, reshaped, transposed
+
+opt_einsum = Later("opt_einsum")
 
 Labels: TypeAlias = tuple[Hashable, ...]
 TYPICAL_SIZE = 64  # what a symbolic size counts as where orders are compared
@@ -259,7 +261,7 @@ def _path(terms: Sequence[Term], output: Labels) -> list[tuple[int, ...]]:
         for term in terms
     ]
     equation = f"{inputs}->{''.join(names[k] for k in known)}"
-    path, _ = contract_path(equation, *shapes, shapes=True, optimize="auto")
+    path, _ = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize="auto")
     return [tuple(step) for step in path]
 
 

@@ -6,12 +6,18 @@ ones, where labels would cost the layout much time, they are in the arrows' tool
 
 from __future__ import annotations
 
-import graphviz
+from typing import TYPE_CHECKING
 
+from staticgrad.ir.later import Later
 from staticgrad.pictures.drawing import Box, Drawing
 from staticgrad.pictures.palette import BOXES
 from staticgrad.pictures.svg import FAINT, INK
 from staticgrad.pictures.text import clean, shorten
+
+if TYPE_CHECKING:
+    import graphviz
+else:
+    graphviz = Later("graphviz")
 
 LABELLED_ARROWS = 160
 # Arrows from other boxes are kept short and straight.
