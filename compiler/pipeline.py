@@ -24,6 +24,7 @@ from staticgrad.compiler.passes.simplify import simplify
 from staticgrad.compiler.passes.sink_slices import sink_slices
 from staticgrad.compiler.passes.stabilise import stabilise
 from staticgrad.compiler.passes.taps import taps
+from staticgrad.compiler.passes.trim_bodies import trim_bodies
 from staticgrad.compiler.passes.widen import widen
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.graph import Graph
@@ -52,6 +53,7 @@ PASSES: tuple[tuple[Pass, str], ...] = (
     (merge_common, "x + x is one of x only if both are one node"),
     (simplify, "forms that the rules above uncovered"),
     (fold_constants, "numbers that the rules above made"),
+    (trim_bodies, "nodes above are equal by now, and more of those below will be"),
     (merge_common, "equal nodes have one form by now"),
     (widen, "no rule sees its casts; merged ones would live from forward to backward"),
     (scatter_into, "a late one: it counts who needs a gradient"),

@@ -205,8 +205,8 @@ def test_the_pipeline_is_linear_in_the_nodes() -> None:
 
 def test_passes_descend_into_nested_graphs() -> None:
     op = Op(
-        "once", lambda x: x.shape, lambda x: x.dtype, None, Control(),
-        lambda x, graphs: graphs[0](x)[0], tuple, tuple,
+        "once", lambda _, x: x.shape, lambda _, x: x.dtype, None, Control(),
+        lambda _, x, graphs: graphs[0](x)[0], tuple, tuple,
     )  # fmt: skip
     with sg.Graph():
         x = sg.input("x", (3,))
@@ -214,7 +214,7 @@ def test_passes_descend_into_nested_graphs() -> None:
         inner = sg.input("inner", (3,))
     side = named("by_mode", named("log", named("add", c(1), inner)), inner)
     body = Graph.closed((inner,), (named("multiply", side, c(1)),))
-    node = Node(op, (x,), {}, (x.type,), graphs=(body,))
+    node = Node(op, (c(0, "int64"), x), {}, (x.type,), graphs=(body,))
     graph = Graph.closed((x,), node.outputs)
     after = optimise(graph, "train")
     assert text(after.outputs[0].node.graphs[0], lines=False).splitlines()[1:] == [

@@ -12,39 +12,13 @@ tensor outside, and neither needs the other.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
-from staticgrad.ir.graph import (
-    Graph,
-    deriving,
-    infer,
-    rebuilt,
-    rewritten,
-    topological,
-)
-from staticgrad.ir.node import Input, Node, Tensor
+from staticgrad.compiler.passes.bodies import Parts, made, outputs_of, parts_of
+from staticgrad.ir.graph import Graph, deriving, rebuilt
+from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Control
 
 SAME_DEPTH = 4  # a loop over many examples moves axes of its operands, twice at most
-
-
-@dataclass(slots=True)
-class _Parts:
-    """A Control node taken apart.
-
-    `first` are inputs of the node ahead of those that are listed. Each carry is (input
-    of the body: start outside, new value in each graph); the other inputs map to
-    tensors outside; `results` are what is stacked, or the results of each branch;
-    `kept` are the carries of which a repetition keeps snapshots.
-    """
-
-    node: Node
-    first: tuple[Tensor, ...]
-    carries: dict[Tensor, tuple[Tensor, Tensor]]
-    slices: dict[Tensor, Tensor]
-    captures: dict[Tensor, Tensor]
-    results: list[tuple[Tensor, ...]]
-    kept: tuple[Tensor, ...] = ()
 
 
 def merge_loops(graph: Graph) -> Graph:
@@ -104,16 +78,16 @@ def _compatible(members: Sequence[Node]) -> list[Node]:
     if len(members) < 2:
         return []
     joined = [members[0]]
-    known = _parts(members[0])
+    known = parts_of(members[0])
     for node in members[1:]:
-        other = _parts(node)
+        other = parts_of(node)
         if _fit(known, other):
             joined.append(node)
             known = _union(known, other)
     return joined
 
 
-def _fit(one: _Parts, other: _Parts) -> bool:
+def _fit(one: Parts, other: Parts) -> bool:
     same_carries = all(
         one.carries[c][1] is new and is_same(one.carries[c][0], start)
         for c, (start, new) in other.carries.items()
@@ -142,43 +116,9 @@ def is_same(one: Tensor, other: Tensor, depth: int = SAME_DEPTH) -> bool:
     )
 
 
-def _parts(node: Node) -> _Parts:
-    code = node.op.code
-    assert isinstance(code, Control)
-    if code.form == "branch":
-        return _branch_parts(node)
-    first = 1 if code.form == "loop" else 0
-    graph = node.graphs[-1]
-    count, along = node.attrs["carries"], node.attrs.get("sequences", 0)
-    own, outside = graph.inputs[first:], node.inputs
-    rows = zip(own[:count], outside[:count], graph.outputs[:count], strict=True)
-    end = count + along
-    return _Parts(
-        node,
-        first=(),
-        carries={c: (start, new) for c, start, new in rows},
-        slices=dict(zip(own[count:end], outside[count:end], strict=True)),
-        captures=dict(zip(own[end:], outside[end:], strict=True)),
-        results=[(t,) for t in graph.outputs[count:]] if first else [],
-        kept=tuple(own[n] for n in node.attrs.get("kept", ())),
-    )
-
-
-def _branch_parts(node: Node) -> _Parts:
-    columns = [graph.outputs for graph in node.graphs]
-    return _Parts(
-        node,
-        first=node.inputs[:1],
-        carries={},
-        slices={},
-        captures=dict(zip(node.graphs[0].inputs, node.inputs[1:], strict=True)),
-        results=list(zip(*columns, strict=True)),
-    )
-
-
-def _union(one: _Parts, other: _Parts) -> _Parts:
+def _union(one: Parts, other: Parts) -> Parts:
     results = {tuple(map(id, r)): r for r in (*one.results, *other.results)}
-    return _Parts(
+    return Parts(
         one.node,
         one.first,
         {**one.carries, **other.carries},
@@ -244,83 +184,14 @@ def _joined(
     group: Sequence[Node], new: Mapping[Tensor, Tensor]
 ) -> dict[Tensor, Tensor]:
     """The outputs of one node for all of a group."""
-    parts = [_parts(node) for node in group]
+    parts = [parts_of(node) for node in group]
     whole = parts[0]
     for other in parts[1:]:
         whole = _union(whole, other)
-    node = _made(whole, new)
-    count = len(whole.carries)
-    carries = dict(zip(whole.carries, node.outputs, strict=False))
-    keys = [tuple(map(id, result)) for result in whole.results]
-    results = dict(zip(keys, node.outputs[count:], strict=False))
-    steps = node.outputs[count + len(whole.results) :]
-    rooms = dict(zip(whole.kept, steps[2:], strict=False))
+    node = made(whole, new)
     found: dict[Tensor, Tensor] = {}
     for part in parts:
-        last = [carries[c] for c in part.carries]
-        rest = [results[tuple(map(id, result))] for result in part.results]
-        own = (*steps[:2], *(rooms[c] for c in part.kept))
-        ends = own if part.kept else steps[:1]
-        found.update(zip(part.node.outputs, (*last, *rest, *ends), strict=True))
+        outputs = outputs_of(part, whole, node)
+        pairs = zip(part.node.outputs, outputs, strict=True)
+        found.update((old, now) for old, now in pairs if now is not None)
     return found
-
-
-def _named_apart(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
-    """`graphs`, on the same inputs, with a name of its own for each of these.
-
-    Inputs that several derivatives added may have one name.
-    """
-    names: set[str] = set()
-    places: dict[Tensor, Tensor] = {}
-    for leaf in graphs[0].inputs:
-        name, number = leaf.name, 0
-        while name in names:
-            name, number = f"{leaf.name}_{number}", number + 1
-        names.add(name)
-        if name != leaf.name:
-            attrs = {**leaf.node.attrs, "name": name}
-            types = (leaf.type,)
-            twin = Node(leaf.op, (), attrs, types, source=leaf.source, leaf=Input)
-            places[leaf] = twin.outputs[0]
-    return tuple(_moved(graph, places) for graph in graphs) if places else tuple(graphs)
-
-
-def _moved(graph: Graph, places: Mapping[Tensor, Tensor]) -> Graph:
-    nodes = topological(graph.outputs, places)
-    new = rewritten(nodes, lambda _, __: None, places, nested=False)
-    inputs = [places.get(leaf, leaf) for leaf in graph.inputs]
-    return Graph.closed(inputs, [new.get(t, t) for t in graph.outputs])
-
-
-def _made(parts: _Parts, new: Mapping[Tensor, Tensor]) -> Node:
-    node, code = parts.node, parts.node.op.code
-    attrs = dict(node.attrs)
-    inputs = (*parts.carries, *parts.slices, *parts.captures)
-    if code == Control("loop"):
-        inputs = (node.graphs[0].inputs[0], *inputs)
-        attrs["sequences"] = len(parts.slices)
-    if "carries" in attrs:
-        attrs["carries"] = len(parts.carries)
-    if parts.kept:
-        places = {carry: n for n, carry in enumerate(parts.carries)}
-        attrs["kept"] = tuple(places[carry] for carry in parts.kept)
-    last = [ends[1] for ends in parts.carries.values()]
-    if code == Control("branch"):
-        columns = zip(*parts.results, strict=True)
-        graphs = [Graph.closed(inputs, column) for column in columns]
-    else:
-        results = [result[0] for result in parts.results]
-        graphs = [Graph.closed(inputs, (*last, *results))]
-    if code == Control("repeat"):
-        graphs.insert(0, Graph.closed(inputs, node.graphs[0].outputs))
-    named = _named_apart(graphs)
-    starts = [ends[0] for ends in parts.carries.values()]
-    outside = (
-        *parts.first, *starts, *parts.slices.values(), *parts.captures.values()
-    )  # fmt: skip
-    operands = tuple(new.get(t, t) for t in outside)
-    types = infer(node.op, tuple(t.type for t in operands), attrs, named)
-    return Node(
-        node.op, operands, attrs, types, graphs=named, scope=node.scope,
-        source=node.source,
-    )  # fmt: skip

@@ -1,0 +1,117 @@
+"""Bodies without what nothing needs: ``loop(x, x: f(x), f(x), g(x)) = loop(x: f(x))``.
+
+Results that are one tensor become one, those that nothing reads go, and with them the
+carries and other inputs that only they need. Of inputs that stand for one tensor
+outside one is left. Derivatives make such bodies: what a cotangent is multiplied by
+for each of two gradients is stacked for both, and weights that are transposed ahead of
+a loop leave the captures that they are made of behind.
+
+A repetition keeps its carries, all of which its condition may look at; a replay stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from staticgrad.compiler.passes.bodies import (
+    Parts,
+    made,
+    outputs_of,
+    parts_of,
+    with_inputs_for,
+)
+from staticgrad.ir.graph import Graph, deriving, rebuilt, topological
+from staticgrad.ir.node import Node, Tensor
+from staticgrad.ir.op import Control
+
+
+def trim_bodies(graph: Graph) -> Graph:
+    """``loop(x, x: f(x), f(x), g(x)) = loop(x: f(x))`` where nothing reads g(x)."""
+    while (after := _trimmed(graph)) is not graph:
+        graph = after
+    return graph
+
+
+def _trimmed(graph: Graph) -> Graph:
+    """Trimmed once: a node that reads less may leave results of others unread."""
+    if not any(node.graphs for node in graph.nodes):
+        return graph
+    read = graph.uses()
+    new: dict[Tensor, Tensor] = {}
+    with deriving() as derive_from:
+        for node in graph.nodes:
+            derive_from(node)
+            for old, now in zip(node.outputs, _outputs(node, new, read), strict=True):
+                if now is not None and now is not old:
+                    new[old] = now
+    if not new:
+        return graph
+    outputs = [new.get(t, t) for t in graph.outputs]
+    updates = [(leaf, new.get(t, t)) for leaf, t in graph.updates]
+    return Graph.closed(graph.inputs, outputs, updates)
+
+
+def _outputs(
+    node: Node, new: Mapping[Tensor, Tensor], read: Collection[Tensor]
+) -> Sequence[Tensor | None]:
+    """What takes the place of the outputs of `node`, None where nothing reads them."""
+    inputs = tuple(new.get(t, t) for t in node.inputs)
+    graphs = tuple(trim_bodies(body) for body in node.graphs)
+    before, now = (*node.inputs, *node.graphs), (*inputs, *graphs)
+    same = all(a is b for a, b in zip(before, now, strict=True))
+    kept = node if same else rebuilt(node, inputs, graphs)
+    code = node.op.code
+    if not isinstance(code, Control) or code.form == "replay":
+        return kept.outputs
+    whole = parts_of(_with_one_input_for_each(kept))
+    less = _needed(whole, [t in read for t in node.outputs])
+    if _size(less) == _size(parts_of(kept)):
+        return kept.outputs
+    return outputs_of(whole, less, made(less, {}))
+
+
+def _size(parts: Parts) -> tuple[int, ...]:
+    return (
+        len(parts.carries), len(parts.slices), len(parts.captures), len(parts.results)
+    )  # fmt: skip
+
+
+def _with_one_input_for_each(node: Node) -> Node:
+    """`node`; its bodies read one of the inputs that stand for one tensor."""
+    parts = parts_of(node)
+    twins: dict[Tensor, Tensor] = {}
+    for own in (parts.slices, parts.captures):
+        first: dict[Tensor, Tensor] = {}
+        for inner, outside in own.items():
+            if first.setdefault(outside, inner) is not inner:
+                twins[inner] = first[outside]
+    if not twins:
+        return node
+    graphs = tuple(with_inputs_for(graph, twins) for graph in node.graphs)
+    return rebuilt(node, node.inputs, graphs)
+
+
+def _needed(parts: Parts, read: Sequence[bool]) -> Parts:
+    """The parts that the outputs which are read depend on."""
+    count, repeats = len(parts.carries), parts.node.op.code == Control("repeat")
+    used = zip(parts.carries, read, strict=False)
+    kept = {carry for carry, is_read in used if is_read or repeats}
+    stacked = zip(parts.results, read[count:], strict=False)
+    results = {tuple(map(id, r)): r for r, is_read in stacked if is_read}
+    asked = parts.node.graphs[0].outputs if repeats else ()
+    while True:
+        roots = [t for r in results.values() for t in r]
+        roots += [*asked, *(parts.carries[carry][1] for carry in kept)]
+        reached = {t for node in topological(roots) for t in node.outputs}
+        more = {carry for carry in parts.carries if carry in reached} - kept
+        if not more:
+            break
+        kept |= more
+    return replace(
+        parts,
+        carries={c: ends for c, ends in parts.carries.items() if c in kept},
+        slices={t: x for t, x in parts.slices.items() if t in reached},
+        captures={t: x for t, x in parts.captures.items() if t in reached},
+        results=list(results.values()),
+    )
