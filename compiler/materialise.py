@@ -16,7 +16,7 @@ from staticgrad.compiler.convolving import readable
 from staticgrad.compiler.groups import read_axes
 from staticgrad.compiler.layouts import base_of, is_free, is_view, layout_over
 from staticgrad.ir.graph import Graph, Update, infer, rebuilt
-from staticgrad.ir.node import Constant, Node, Stored, Tensor
+from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
 from staticgrad.ir.op import (
     OPS,
     Call,
@@ -157,6 +157,10 @@ def _is_own(leaf: Stored, new: Tensor, uses: Counter[Tensor]) -> bool:
     if isinstance(new.op.code, Scatter | MatmulAdd):
         base, *others = new.inputs
         return base is leaf and all(base_of(t) is not leaf for t in others)
+    if isinstance(new.op.code, Matmul):
+        # Not into stored leaves: on a GPU a product cannot look at the status first.
+        is_carry = isinstance(leaf, Input)
+        return is_carry and all(base_of(t) is not leaf for t in new.inputs)
     if not isinstance(new.op.code, Elementwise | Random):
         return False
     counter = iter(range(new.ndim))

@@ -21,6 +21,7 @@ from staticgrad.compiler.passes.pick import pick
 from staticgrad.compiler.passes.resolve_mode import resolve_mode
 from staticgrad.compiler.passes.scatter_into import scatter_into
 from staticgrad.compiler.passes.simplify import simplify
+from staticgrad.compiler.passes.sink_into_loops import sink_into_loops
 from staticgrad.compiler.passes.sink_slices import sink_slices
 from staticgrad.compiler.passes.stabilise import stabilise
 from staticgrad.compiler.passes.taps import taps
@@ -46,6 +47,7 @@ PASSES: tuple[tuple[Pass, str], ...] = (
     (taps, "what it makes is simplified and fused like the rest"),
     (cancel_moves, "rules above leave reshapes and broadcasts"),
     (cut_sums, "after rules that merge pads and sums; it makes slices"),
+    (sink_into_loops, "ahead of the next: steps often slice what they read"),
     (sink_slices, "what is sliced need not be stored"),
     (cancel_moves, "slices of slices and of broadcasts"),
     (hoist, "what it moves is simplified where it goes"),

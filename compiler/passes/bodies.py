@@ -6,12 +6,23 @@ of the bodies; what stands for them outside is told beside.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from staticgrad.ir.graph import Graph, infer, rewritten, topological
+from staticgrad.ir.graph import (
+    Graph,
+    deriving,
+    infer,
+    rebuilt,
+    rewritten,
+    topological,
+)
 from staticgrad.ir.node import Input, Node, Tensor
 from staticgrad.ir.op import Control
+from staticgrad.ir.types import TensorType
+from staticgrad.ops.leaves import INPUT
+
+Change = Callable[[Node, Node, Mapping[Tensor, int]], "Sequence[Tensor | None] | None"]
 
 
 @dataclass(slots=True)
@@ -149,3 +160,56 @@ def outputs_of(part: Parts, whole: Parts, node: Node) -> list[Tensor | None]:
     rest = [results.get(tuple(map(id, result))) for result in part.results]
     own = (*steps[:2], *(rooms[carry] for carry in part.kept))
     return [*last, *rest, *(own if part.kept else steps[:1])]
+
+
+def placeholder(kind: TensorType, name: str, names: set[str]) -> Tensor:
+    """A new input of a body, numbered where `names` has its name; it is added."""
+    number = 0
+    while f"{name}_{number}" in names:
+        number += 1
+    names.add(f"{name}_{number}")
+    attrs = {"name": f"{name}_{number}", "shape": kind.shape, "dtype": kind.dtype}
+    return Node(INPUT, (), attrs, (kind,), leaf=Input).outputs[0]
+
+
+def changed_controls(graph: Graph, change: Change) -> Graph:
+    """`graph` with `change` made to branches, loops and repetitions, until none is.
+
+    ``change(old, node, uses)`` sees a node as it was, with which `uses` counts who
+    reads its inputs and outputs, and on its new inputs. It returns the tensors that
+    take the place of its outputs, with None for what nothing reads; or None.
+    """
+    while (after := _changed_once(graph, change)) is not graph:
+        graph = after
+    return graph
+
+
+def _changed_once(graph: Graph, change: Change) -> Graph:
+    if not any(node.graphs for node in graph.nodes):
+        return graph
+    uses = graph.uses()
+    new: dict[Tensor, Tensor] = {}
+    with deriving() as derive_from:
+        for node in graph.nodes:
+            derive_from(node)
+            kept = _renewed(node, new, change)
+            code = node.op.code
+            outputs: Sequence[Tensor | None] | None = None
+            if isinstance(code, Control) and code.form != "replay":
+                outputs = change(node, kept, uses)
+            for old, now in zip(node.outputs, outputs or kept.outputs, strict=True):
+                if now is not None and now is not old:
+                    new[old] = now
+    if not new:
+        return graph
+    roots = [new.get(t, t) for t in graph.outputs]
+    updates = [(leaf, new.get(t, t)) for leaf, t in graph.updates]
+    return Graph.closed(graph.inputs, roots, updates)
+
+
+def _renewed(node: Node, new: Mapping[Tensor, Tensor], change: Change) -> Node:
+    inputs = tuple(new.get(t, t) for t in node.inputs)
+    graphs = tuple(changed_controls(body, change) for body in node.graphs)
+    before, now = (*node.inputs, *node.graphs), (*inputs, *graphs)
+    same = all(a is b for a, b in zip(before, now, strict=True))
+    return node if same else rebuilt(node, inputs, graphs)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from staticgrad.compiler.passes.bodies import placeholder
 from staticgrad.ir.graph import (
     Graph,
     Rule,
@@ -23,7 +24,6 @@ from staticgrad.ir.graph import (
 )
 from staticgrad.ir.node import Input, Node, Tensor, seen_through
 from staticgrad.ir.op import Control, Leaf, Matmul, MatmulAdd, Mode, can_fail
-from staticgrad.ops.leaves import INPUT
 
 
 def hoist(graph: Graph) -> Graph:
@@ -47,10 +47,10 @@ def _hoisted(node: Node, inputs: Sequence[Tensor]) -> Sequence[Tensor] | None:
     nodes = topological(moved)
     above = rewritten(nodes, lambda _, __: None, outside, nested=False)
     names = {leaf.name for leaf in body.inputs}
-    inner = {t: _placeholder(t, names) for t in moved}
+    inner = {t: placeholder(t.type, "hoisted", names) for t in moved}
     graphs = [_with(body, inner)]
     if code.form == "repeat":
-        own = [_placeholder(t, names) for t in moved]
+        own = [placeholder(t.type, "hoisted", names) for t in moved]
         asked = node.graphs[0]
         graphs.insert(0, Graph.closed((*asked.inputs, *own), asked.outputs))
     return apply_multi(
@@ -66,17 +66,6 @@ def _with(body: Graph, inner: dict[Tensor, Tensor]) -> Graph:
     new = rewritten(nodes, lambda _, __: None, inner, nested=False)
     outputs = [new.get(t, t) for t in body.outputs]
     return Graph.closed((*body.inputs, *inner.values()), outputs)
-
-
-def _placeholder(tensor: Tensor, names: set[str]) -> Tensor:
-    number = 0
-    while f"hoisted_{number}" in names:
-        number += 1
-    name = f"hoisted_{number}"
-    names.add(name)
-    kind = tensor.type
-    attrs = {"name": name, "shape": kind.shape, "dtype": kind.dtype}
-    return Node(INPUT, (), attrs, (kind,), leaf=Input).outputs[0]
 
 
 def _frontier(body: Graph, captures: set[Tensor]) -> list[Tensor]:

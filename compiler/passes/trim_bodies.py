@@ -11,63 +11,34 @@ A repetition keeps its carries, all of which its condition may look at; a replay
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from staticgrad.compiler.passes.bodies import (
     Parts,
+    changed_controls,
     made,
     outputs_of,
     parts_of,
     with_inputs_for,
 )
-from staticgrad.ir.graph import Graph, deriving, rebuilt, topological
+from staticgrad.ir.graph import Graph, rebuilt, topological
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Control
 
 
 def trim_bodies(graph: Graph) -> Graph:
     """``loop(x, x: f(x), f(x), g(x)) = loop(x: f(x))`` where nothing reads g(x)."""
-    while (after := _trimmed(graph)) is not graph:
-        graph = after
-    return graph
+    return changed_controls(graph, _trimmed)
 
 
-def _trimmed(graph: Graph) -> Graph:
-    """Trimmed once: a node that reads less may leave results of others unread."""
-    if not any(node.graphs for node in graph.nodes):
-        return graph
-    read = graph.uses()
-    new: dict[Tensor, Tensor] = {}
-    with deriving() as derive_from:
-        for node in graph.nodes:
-            derive_from(node)
-            for old, now in zip(node.outputs, _outputs(node, new, read), strict=True):
-                if now is not None and now is not old:
-                    new[old] = now
-    if not new:
-        return graph
-    outputs = [new.get(t, t) for t in graph.outputs]
-    updates = [(leaf, new.get(t, t)) for leaf, t in graph.updates]
-    return Graph.closed(graph.inputs, outputs, updates)
-
-
-def _outputs(
-    node: Node, new: Mapping[Tensor, Tensor], read: Collection[Tensor]
-) -> Sequence[Tensor | None]:
-    """What takes the place of the outputs of `node`, None where nothing reads them."""
-    inputs = tuple(new.get(t, t) for t in node.inputs)
-    graphs = tuple(trim_bodies(body) for body in node.graphs)
-    before, now = (*node.inputs, *node.graphs), (*inputs, *graphs)
-    same = all(a is b for a, b in zip(before, now, strict=True))
-    kept = node if same else rebuilt(node, inputs, graphs)
-    code = node.op.code
-    if not isinstance(code, Control) or code.form == "replay":
-        return kept.outputs
-    whole = parts_of(_with_one_input_for_each(kept))
-    less = _needed(whole, [t in read for t in node.outputs])
-    if _size(less) == _size(parts_of(kept)):
-        return kept.outputs
+def _trimmed(
+    old: Node, node: Node, uses: Mapping[Tensor, int]
+) -> Sequence[Tensor | None] | None:
+    whole = parts_of(_with_one_input_for_each(node))
+    less = _needed(whole, [t in uses for t in old.outputs])
+    if _size(less) == _size(parts_of(node)):
+        return None
     return outputs_of(whole, less, made(less, {}))
 
 
