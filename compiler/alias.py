@@ -241,7 +241,7 @@ def _renumbered(
     for statement in body:
         if isinstance(statement, Loop):
             inner = _renumbered(statement.body, number)
-            result.append(Loop(statement.axis, inner))
+            result.append(replace(statement, body=inner))
         elif isinstance(statement, When):
             inner = _renumbered(statement.body, number)
             result.append(When(statement.condition, inner))

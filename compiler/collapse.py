@@ -48,7 +48,7 @@ def with_strides(body: Body, change: Callable[[Strides], Strides]) -> Body:
 
 def _changed(statement: Statement, change: Callable[[Strides], Strides]) -> Statement:
     if isinstance(statement, Loop):
-        return Loop(statement.axis, with_strides(statement.body, change))
+        return replace(statement, body=with_strides(statement.body, change))
     if isinstance(statement, When):
         return When(statement.condition, with_strides(statement.body, change))
     if isinstance(statement, Index):

@@ -40,6 +40,8 @@ class Frame:
         self.outputs: list[Array] = []
         self._unlisted: list[Array] = []
         self.status = np.zeros(vm.STATUS_WORDS, np.int64)
+        never = int(self.status.ctypes.data) + 8 * vm.STATUS_NEVER
+        self.status[vm.STATUS_STOP] = never
         self.stop = np.zeros(1, np.int64)
         self.stop_address = int(self.stop.ctypes.data)
         self._arena = aligned_empty((max(sized.plan.arena_bytes, 1),), np.uint8)
@@ -74,6 +76,7 @@ class Frame:
         words[sized.commit_row, 1:4] = (
             self.status.ctypes.data, start + 8 * first_finite, len(finite)
         )  # fmt: skip
+        words[list(sized.listen_rows), 1] = self.status.ctypes.data
         flat = words.reshape(-1)
         first_move = first_finite + 2 * len(finite)
         self._link_flow(words, first_move)
@@ -184,7 +187,7 @@ class Frame:
 
     def finish_step(self) -> None:
         """Let it run to its end: the stop cell was read by what ran before it."""
-        self._words[self.sized.commit_row, 4] = 1
+        self._words[[self.sized.commit_row, *self.sized.listen_rows], vm.DEAF_WORD] = 1
 
     def run(self, stop: int | None = None) -> int:
         """Run once, see `vm.run`; `stop` is the address of a stop cell."""
@@ -204,5 +207,5 @@ class Frame:
     def error(self) -> BaseException:
         """The exception for the status, which is cleared."""
         status = self.status.copy()
-        self.status[:] = 0
+        self.status[: vm.STATUS_STOP] = 0
         return failure(self.sized.code, status, int(self.status.ctypes.data))

@@ -45,6 +45,7 @@ from staticgrad.ir.values import dataclass
 
 MOST_COST = 4096  # additions of a step, about 0.6 us; the machine takes 3 ns per kernel
 MOST_STATEMENTS = 4096  # a kernel of 1,000 statements takes a second to compile
+FEW_STEPS = 2**16  # at most 40 ms: nobody waits to stop them
 STEP = 1  # the axis of the steps; axis 0 is the one of chunks
 
 
@@ -129,7 +130,7 @@ class _Inlining:
         for nest in nests:
             step += _Moving(self, nest).run()
             cost = cost + product(nest.axes[:1]) * nest.row_cost
-        body = (*before, Loop(STEP, tuple(step)), *after)
+        body = (*before, Loop(STEP, tuple(step), polled=self._is_long()), *after)
         name = "_".join(dict.fromkeys(nest.name for nest in nests[:2]))
         return LoopKernel(
             name=f"{self.kernel.name}_{name}",
@@ -142,6 +143,10 @@ class _Inlining:
             parallel=False,
             fails=self.kernel.fails,
         )
+
+    def _is_long(self) -> bool:
+        length = self.kernel.length
+        return not isinstance(length, int) or length > FEW_STEPS
 
     def _padded(self, strides: tuple[Dim, ...]) -> tuple[Dim, ...]:
         return (*strides, *(0,) * (len(self.axes) - len(strides)))

@@ -22,7 +22,12 @@ from staticgrad.compiler.codegen.loops import scratch_bytes
 from staticgrad.compiler.failures import refuse_empty_extents
 from staticgrad.compiler.finish import finish_values, slots_and_out
 from staticgrad.compiler.flat import Flat, Mark, Spread, spread
-from staticgrad.compiler.kernels import FinishKernel, GemmKernel, LoopKernel
+from staticgrad.compiler.kernels import (
+    FinishKernel,
+    GemmKernel,
+    LoopKernel,
+    is_polled,
+)
 from staticgrad.compiler.launch import chunking
 from staticgrad.compiler.plan import Plan, Region
 from staticgrad.compiler.program import Code, Words
@@ -60,6 +65,7 @@ class Sized:
     of all buffers, nested ones too. Output p is written at the address of buffer
     ``output_buffers[p]``; numbers past the schedule's buffers are outputs without a
     buffer of their own. `finite` are (buffer, dtype code) of what COMMIT checks.
+    `listen_rows` is the row, if any, that names the stop cell to kernels which poll it.
     """
 
     code: Code
@@ -77,6 +83,7 @@ class Sized:
     loops: Words
     output_buffers: tuple[int, ...]
     commit_row: int
+    listen_rows: tuple[int, ...]
     finite: tuple[tuple[int, int], ...]
     scratch_bytes: int
     parallel: bool
@@ -124,6 +131,7 @@ def size(code: Code, plan: Plan, poison: bool = False) -> Sized:
         loops=loops,
         output_buffers=output_buffers,
         commit_row=table.commit_row,
+        listen_rows=table.listen_rows,
         finite=tuple(_finite(code.schedule)),
         scratch_bytes=_scratch_bytes(code, values),
         parallel=bool((table.rows[table.kernel_rows, 6] > 1).any()),
@@ -289,6 +297,8 @@ class _Table:
         if poison:
             self._add_poison(plan)
         commit = self._add(flat.commit - 0.25, [vm.COMMIT])
+        polled = any(isinstance(k, LoopKernel) and is_polled(k) for k in code.loops)
+        listens = [self._add(-3.0, [vm.LISTEN])] if polled else []
         self._add(end + 1, [vm.END])
         others = np.zeros((len(self._rows), vm.WORDS), np.int64)
         for number, row in enumerate(self._rows):
@@ -301,6 +311,7 @@ class _Table:
         self.rows: Words = np.concatenate([others, kernel_rows[kept]])[order]
         self.kernel_rows: Words = rank[len(others) :]
         self.commit_row = int(rank[commit])
+        self.listen_rows = tuple(int(rank[number]) for number in listens)
         self.spread_rows: Words = rank[np.array(spreads, np.int64)]
         references = np.array(self._addresses, np.int64).reshape(-1, 3)
         references[:, 0] = rank[references[:, 0]]

@@ -181,10 +181,15 @@ class Accumulate:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """`body` for every index of axis `axis` (of [begin, end) where axis is 0)."""
+    """`body` for every index of axis `axis` (of [begin, end) where axis is 0).
+
+    Where it is `polled` it may end early, when the run is stopped: the commit, which
+    sees the same stop cell, then drops what was computed.
+    """
 
     axis: int
     body: tuple[Statement, ...]
+    polled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +243,12 @@ Statement: TypeAlias = (
 
 Value: TypeAlias = Number | Load | Compute | Index | CheckIndex
 """The statements that make a value, `result`."""
+
+
+def is_polled(kernel: Kernel) -> bool:
+    """Whether a kernel has a loop that ends when the run is stopped."""
+    body = kernel.body if isinstance(kernel, LoopKernel) else ()
+    return any(isinstance(part, Loop) and part.polled for part in body)
 
 
 def result_of(statement: Statement) -> int | None:

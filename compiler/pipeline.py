@@ -60,7 +60,7 @@ PASSES: tuple[tuple[Pass, str], ...] = (
     (widen, "no rule sees its casts; merged ones would live from forward to backward"),
     (scatter_into, "a late one: it counts who needs a gradient"),
     (fold_updates, "last: it counts who needs a gradient"),
-    (cut_loops, "no rule has to see through the loops that it makes"),
+    (cut_loops, "no rule has to see through the loops that it makes for a GPU"),
 )
 
 

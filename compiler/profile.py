@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from staticgrad.compiler import vm
 from staticgrad.compiler.backends.cpu import CpuTarget
+from staticgrad.compiler.calling import Machine
 from staticgrad.compiler.frame import Frame
 from staticgrad.compiler.instructions import Sized
 from staticgrad.compiler.kernels import Site
@@ -108,7 +109,7 @@ def profile(
     with target.writing or nullcontext():  # no step between, which would be undone
         kept = [(leaf, leaf.value) for leaf in stored] if target.writing else []
         try:
-            taken = [_timed(target, frame, spans) for _ in range(times + 1)][1:]
+            taken = [_timed(pool.machine, frame, spans) for _ in range(times + 1)][1:]
         finally:
             for leaf, value in kept:
                 leaf.value = value
@@ -118,13 +119,13 @@ def profile(
 
 
 def _timed(
-    target: CpuTarget, frame: Frame, spans: Sequence[tuple[int, int]]
+    machine: Machine, frame: Frame, spans: Sequence[tuple[int, int]]
 ) -> list[float]:
     """The seconds of each part in one run, and of an empty one."""
     end = spans[-1][1]
     seconds = []
     for first, stop in (*spans, (end, end)):
-        code, took = frame.timed(target.machine, first, stop)
+        code, took = frame.timed(machine, first, stop)
         if code > vm.FINISHED:
             raise frame.error()
         seconds.append(took)

@@ -26,6 +26,7 @@ from staticgrad.compiler import pointers, sampling, snapshots, threads
 from staticgrad.compiler.cache import kernel_key
 from staticgrad.compiler.calling import Machine, callable_machine
 from staticgrad.compiler.codegen.native import compiled_once
+from staticgrad.compiler.codegen.status import RAISED
 from staticgrad.compiler.disk import cached_or_not, stamp_of
 from staticgrad.compiler.locks import fork_safe_lock
 from staticgrad.compiler.pointers import (
@@ -55,8 +56,8 @@ WORDS = 16
 ROW_BYTES = 8 * WORDS
 
 (END, CALL, COMMIT, RUN, FILL, COPY, SHUFFLE, GATHER, RECORD, MEAN, ADD, SET, JUMP,
- JUMP_IF_LESS, POLL, LINK, ENTER, AGAIN, UNLESS, LIMIT,
- SPREAD, NEXT, KEEP, NOTE) = range(24)  # fmt: skip
+ JUMP_IF_LESS, POLL, LINK, LISTEN, ENTER, AGAIN, UNLESS, LIMIT,
+ SPREAD, NEXT, KEEP, NOTE) = range(25)  # fmt: skip
 
 FINISHED, STOPPED, MISFIT = 0, -1, -2
 NON_FINITE, LOOP_LIMIT = 2, 3
@@ -64,12 +65,15 @@ NON_FINITE, LOOP_LIMIT = 2, 3
 TARGET_WORD, STATUS_WORD = 5, 8
 """Words of control flow: where to go on, and the address of the status."""
 
+DEAF_WORD = 4
+"""The word of COMMIT and LISTEN that makes them ignore the stop cell."""
+
 NEXT_TARGETS = (5, 6, 7, 10)
 """Words of NEXT: where to reverse a step, to store, to restore, and to go on."""
 
 STATUS_WORDS = 8
 (STATUS_LOCK, STATUS_CODE, STATUS_SITE, STATUS_POSITION, STATUS_VALUE,
- STATUS_EXTENT) = range(6)  # fmt: skip
+ STATUS_EXTENT, STATUS_STOP, STATUS_NEVER) = range(8)  # fmt: skip
 
 MOST_NESTED = pointers.STACK_WORDS
 
@@ -170,9 +174,16 @@ def _scalar(address: int, kind: int) -> float:
 
 @njit(nogil=True)
 def _commit(pc: int, stop: int) -> int:
-    """The code with which the step ends before it has written anything, or 0."""
+    """The code with which the step ends before it has written anything, or 0.
+
+    After a stop what kernels report is no news: they read what loops left undone.
+    """
     status, table = load_int64(pc, 1), load_int64(pc, 2)
     code = load_int64(status, STATUS_CODE)
+    is_deaf = load_int64(pc, DEAF_WORD) != 0
+    if code < RAISED and not is_deaf and atomic_load(stop) != 0:
+        store_int64(status, STATUS_CODE, FINISHED)
+        return STOPPED
     if code != FINISHED:
         return code
     for position in range(load_int64(pc, 3)):
@@ -184,9 +195,14 @@ def _commit(pc: int, stop: int) -> int:
             store_int64(status, STATUS_POSITION, position)
             store_int64(status, STATUS_VALUE, float64_bits(value))
             return NON_FINITE
-    if load_int64(pc, 4) != 0:
-        return FINISHED
-    return STOPPED if atomic_load(stop) != 0 else FINISHED
+    _listen(status, status + 8 * STATUS_NEVER)
+    return FINISHED
+
+
+@njit(nogil=True)
+def _listen(status: int, stop: int) -> None:
+    """Let loops inside of kernels poll the cell `stop`."""
+    store_int64(status, STATUS_STOP, stop)
 
 
 @njit(nogil=True)
@@ -194,6 +210,8 @@ def _stopping(op: int, pc: int, stop: int) -> int:
     """The code with which COMMIT, POLL or LINK ends the run, or 0."""
     if op == COMMIT:
         return _commit(pc, stop)
+    if op == LISTEN and load_int64(pc, DEAF_WORD) == 0:
+        _listen(load_int64(pc, 1), stop)
     if op == POLL and atomic_load(stop) != 0:
         return STOPPED
     if op == LINK:

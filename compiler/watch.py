@@ -1,4 +1,4 @@
-"""Calls that loop for as long as their data ask, and that Ctrl-C ends.
+"""Calls that loop for long, or as long as their data ask, and that Ctrl-C ends.
 
 Python's handler of SIGINT waits until a native call returns. So for the time of such a
 call the number of a signal is also written to a socket, as it comes, and a thread that
@@ -15,29 +15,53 @@ Python's own handler. Who listens to signals already goes on to listen afterward
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import signal
 import socket
 import threading
+from collections.abc import Mapping
 
+from staticgrad.compiler.budget import work
 from staticgrad.compiler.calling import Machine
-from staticgrad.compiler.schedule import ControlKernel, Schedule
+from staticgrad.compiler.failures import foreign
+from staticgrad.compiler.kernels import LoopKernel, is_polled
+from staticgrad.compiler.schedule import ControlKernel, Schedule, Step
 from staticgrad.compiler.vm import STOPPED
+from staticgrad.ir.size import evaluate
+
+LONG = 2**28
+"""Additions, about 40 ms, from which a loop is worth the 2 us."""
+
+CALL = 20
+"""Additions in the time that the machine takes to call a kernel."""
 
 NOBODY = -1
 """What listens to signals where nothing does."""
 
 
-def loops(schedule: Schedule) -> bool:
-    """Whether a schedule, or what is nested in it, has loops of its own."""
-    pending = [schedule]
-    while pending:
-        for kernel in pending.pop().kernels:
-            if isinstance(kernel, ControlKernel):
-                if kernel.form != "branch":
-                    return True
-                pending += kernel.bodies
-    return False
+def takes_long(schedule: Schedule, values: Mapping[str, int]) -> bool:
+    """Whether a run may last in a loop, the machine's or a kernel's, until it is ended.
+
+    So it may where the number of steps is data, where a step calls what the user wrote,
+    and where all steps together are many additions.
+    """
+    return any(
+        _additions(kernel, values) > LONG
+        for kernel in schedule.kernels
+        if isinstance(kernel, ControlKernel) or is_polled(kernel)
+    )
+
+
+def _additions(kernel: Step, values: Mapping[str, int]) -> float:
+    if not isinstance(kernel, ControlKernel):
+        unknown = isinstance(kernel, LoopKernel) and any(foreign(kernel))
+        return math.inf if unknown else CALL + work(kernel, values)
+    if kernel.form not in ("loop", "branch"):
+        return math.inf
+    inner = (k for body in kernel.bodies for k in body.kernels)
+    each = sum(_additions(k, values) for k in inner)
+    return each if kernel.form == "branch" else each * evaluate(kernel.length, values)
 
 
 def watched(machine: Machine) -> Machine:

@@ -24,6 +24,7 @@ from staticgrad.compiler.kernels import Site
 from staticgrad.compiler.launch import chunking
 from staticgrad.compiler.lower import arranged
 from staticgrad.compiler.memory import Cutting
+from staticgrad.compiler.passes.cut_loops import cut_loops
 from staticgrad.compiler.passes.taps import all_taps, taps
 from staticgrad.compiler.pipeline import Pass, optimise
 from staticgrad.compiler.plan import Plan
@@ -159,7 +160,8 @@ def _native(
     graph: Graph, mode: Mode, checked: Sequence[int], checks: _Checks, poison: bool,
     demanding: Callable[[Mapping[str, int]], None], budget: int | None,
 ) -> CpuTarget:  # fmt: skip
-    schedule, placed, sites = _scheduled(graph, mode, checked, checks[0], {})
+    instead: Mapping[Pass, Pass] = {cut_loops: _uncut}  # its kernels poll
+    schedule, placed, sites = _scheduled(graph, mode, checked, checks[0], instead)
     fit = _fit(schedule, budget, checks[0], chunking)
     return CpuTarget(placed, checks[1], poison, sites, demanding, fit)
 
@@ -203,6 +205,10 @@ def _scheduled(
     check(placed, final)
     named = [graph.outputs[n] for n in checked]
     return schedule, placed, [Site(t.op.name, t.source, t.scope) for t in named]
+
+
+def _uncut(graph: Graph) -> Graph:
+    return graph
 
 
 def _unverified(*_: object) -> None:

@@ -92,7 +92,7 @@ def test_parts_in_a_row_compute_what_a_call_does(make: Any, rows: int) -> None:
     spans = list(_spans(pool.sized))
     assert [a for a, _ in spans] == [0, *(b for _, b in spans[:-1])]
     for first, stop in spans:
-        code, seconds = frame.timed(f.target.machine, first, stop)
+        code, seconds = frame.timed(pool.machine, first, stop)
         assert code == 0
         assert seconds >= 0
     for one, other in zip(outputs, wanted, strict=True):

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from staticgrad.compiler import memory, vm
 from staticgrad.compiler.assembler import Assembler, Program
-from staticgrad.compiler.calling import bound_call
+from staticgrad.compiler.calling import Machine, bound_call
 from staticgrad.compiler.entry import Entry, Kinds
 from staticgrad.compiler.frame import Frame
 from staticgrad.compiler.instructions import Sized, size
@@ -27,7 +27,7 @@ from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.program import Code, compile_schedule
 from staticgrad.compiler.requirements import accept
 from staticgrad.compiler.schedule import Schedule, stored_by
-from staticgrad.compiler.watch import loops, watched
+from staticgrad.compiler.watch import takes_long, watched
 from staticgrad.ir.node import AWAY, bring_home
 from staticgrad.ir.size import evaluate
 
@@ -45,9 +45,10 @@ FIRST_BEAT = 256  # runs, as long as it is not known how long one takes
 class Pool:
     """A program for some sizes and its idle entries.
 
-    `results` are shape and dtype of each output.
+    `machine` runs it; `results` are shape and dtype of each output.
     """
 
+    machine: Machine
     sized: Sized
     results: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
     idle: deque[Entry] = field(default_factory=deque)
@@ -80,8 +81,7 @@ class CpuTarget:
         fit: Callable[[Mapping[str, int]], Schedule] | None = None,
     ) -> None:
         """`fit` gives another Schedule of the same results for given sizes."""
-        machine = vm.load()
-        self.machine = watched(machine) if loops(schedule) else machine
+        self._machine = vm.load()
         self.code: Code = compile_schedule(schedule, checked)
         self.planned: deque[Plan] = deque(maxlen=MOST_SIZES)
         self._verify = verify
@@ -103,7 +103,7 @@ class CpuTarget:
         """A frame whose arguments and outputs stay where they are."""
         return BoundFrame(self, arrays, sizes)
 
-    def run(self, frame: Frame, pc: int) -> int:
+    def run(self, machine: Machine, frame: Frame, pc: int) -> int:
         """Run a connected frame, or a program over it; raises what kernels report.
 
         Returns a code that is not positive: finished, stopped, or inputs that misfit.
@@ -111,11 +111,11 @@ class CpuTarget:
         if AWAY:
             bring_home()
         if self.writing is None:
-            code = self.machine(pc, frame.stop_address)
+            code = machine(pc, frame.stop_address)
         else:
             # One step at a time: two that interleaved would both lose updates.
             with self.writing:
-                code = self.machine(pc, frame.stop_address)
+                code = machine(pc, frame.stop_address)
         if code > vm.FINISHED:
             raise frame.error()
         return code
@@ -152,7 +152,10 @@ class CpuTarget:
         results = tuple(
             (tuple(evaluate(dim, sizes) for dim in b.shape), b.dtype) for b in buffers
         )
-        return Pool(size(code, plan, self._poison), results)
+        machine = self._machine
+        if takes_long(schedule, sizes):
+            machine = watched(machine)
+        return Pool(machine, size(code, plan, self._poison), results)
 
 
 class Route:
@@ -187,7 +190,7 @@ class Route:
         frame = entry.frame
         try:
             frame.connect((*arrays, *outputs))
-            self._target.run(frame, frame.pc)
+            self._target.run(pool.machine, frame, frame.pc)
         finally:
             pool.give(entry)
         return outputs
@@ -203,7 +206,7 @@ class Route:
             if not (entry.checks or self.fits(arrays)):
                 return None
             entry.connect((*arrays, *outputs))
-            code = self._target.run(entry.frame, entry.pc)
+            code = self._target.run(pool.machine, entry.frame, entry.pc)
         finally:
             pool.give(entry)
         return None if code == vm.MISFIT else outputs
@@ -229,7 +232,7 @@ class BoundFrame:
         self._frame = Frame(pool.sized)
         self._frame.connect((*arrays, *self.outputs))
         self._lock = target.writing or fork_safe_lock()
-        self._machine = target.machine
+        self._machine = pool.machine
         self._pc, self._stop = self._frame.pc, self._frame.stop_address
         self._beat = FIRST_BEAT
 

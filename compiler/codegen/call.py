@@ -20,11 +20,12 @@ from staticgrad.compiler.codegen.loops import (
     kernel_source,
     scratch_bytes,
 )
-from staticgrad.compiler.kernels import LoopKernel
+from staticgrad.compiler.codegen.pointers import STOP
+from staticgrad.compiler.kernels import LoopKernel, is_polled
 from staticgrad.ir.size import evaluate
 
 STATUS_WORDS = 8
-"""int64 in a status: lock, code, site, position, value, extent, and two spare."""
+"""int64 in a status: lock, code, site, position, value, extent, stop cell, and 0."""
 
 Array = npt.NDArray[Any]
 
@@ -53,6 +54,8 @@ class Call:
         self.extent = evaluate(kernel.axes[0], known)
         self.per_chunk = per_chunk or max(self.extent, 1)
         self.status = np.zeros(STATUS_WORDS, np.int64)
+        if is_polled(kernel):
+            self.status[STOP] = self.status.ctypes.data + 8 * (STATUS_WORDS - 1)
         sizes = [evaluate(dim, known) for dim in source.sizes]
         self._sizes = np.array([self.per_chunk, site_base, *sizes], np.int64)
         self._arrays = tuple(arrays)

@@ -33,6 +33,7 @@ from staticgrad.compiler.codegen.pointers import (
     scratch,
     shifted,
     store,
+    unless_stopped,
     word,
 )
 from staticgrad.compiler.codegen.ranks import from_rank, rank_high, rank_low
@@ -189,6 +190,7 @@ def namespace() -> dict[str, Any]:
         "seen": seen,
         "shifted": shifted,
         "store": store,
+        "unless_stopped": unless_stopped,
         "word": word,
         "check_index": check_index,
         "farther": farther,

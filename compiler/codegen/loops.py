@@ -83,6 +83,9 @@ def _aligned(size: int) -> int:
     return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
 
 
+POLLED = 4096
+"""Steps of a loop between two polls: a few ms of the largest, 4 us of the smallest."""
+
 NEAR = {"float32": 2.0**16, "float64": 2.0**40}
 """Arguments of sin and cos that are known to be within this need no guard."""
 
@@ -271,6 +274,25 @@ class _Kernel:
         keeping = shifted(loop, self.kernel)
         if keeping is not None:
             self._first_kept(loop, keeping, first, last)
+        if loop.polled:
+            self._between_polls(loop, keeping, first, last)
+        else:
+            self._steps(loop, keeping, first, last)
+
+    def _between_polls(
+        self, loop: Loop, keeping: Shifted | None, first: str, last: str
+    ) -> None:
+        """A loop in parts, ahead of which it looks whether it is to end."""
+        line, part, end = self.writer.line, f"part{loop.axis}", f"end{loop.axis}"
+        line(f"for {part} in range({first}, {last}, {POLLED}):")
+        with self.writer.indented():
+            line(f"{end} = minimum({part} + {POLLED}, {last})")
+            line(f"{end} = unless_stopped(context, {part}, {end})")
+            self._steps(loop, keeping, part, end)
+
+    def _steps(
+        self, loop: Loop, keeping: Shifted | None, first: str, last: str
+    ) -> None:
         span = last if first == "0" else f"{first}, {last}"
         self.writer.line(f"for i{loop.axis} in range({span}):")
         with self.writer.indented():

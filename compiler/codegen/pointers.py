@@ -23,6 +23,9 @@ from numba.extending import intrinsic, models, register_model
 
 from staticgrad.compiler.codegen.halves import NARROW, WIDEN
 
+STOP = 6
+"""The word of a status that holds the address of the run's stop cell."""
+
 _LONG = ir.IntType(64)
 _SHORT = ir.IntType(16)
 _BYTE = ir.IntType(8)
@@ -78,6 +81,25 @@ def word(typing: Any, table: Any, position: Any) -> Any:
         return _word(b, *args)
 
     return types.int64(types.intp, types.intp), generate
+
+
+@intrinsic
+def unless_stopped(typing: Any, context: Any, stopped: Any, going: Any) -> Any:
+    """``unless_stopped(context, a, b)``: b, or a if the run has to stop.
+
+    The status names the cell that says so, which others write at any time.
+    """
+
+    def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Any:
+        status = _word(b, args[0], ir.Constant(_LONG, 0))
+        cell = _word(b, status, ir.Constant(_LONG, STOP))
+        place = b.inttoptr(cell, _LONG.as_pointer())
+        set_ = b.icmp_signed(
+            "!=", b.load_atomic(place, "monotonic", 8), ir.Constant(_LONG, 0)
+        )
+        return b.select(set_, args[1], args[2])
+
+    return types.int64(types.intp, types.int64, types.int64), generate
 
 
 @intrinsic(prefer_literal=True)

@@ -1,8 +1,8 @@
-"""Long loops in blocks, between which a run can be stopped.
+"""Long loops in blocks, on a GPU, where indices have 32 bits.
 
 ``loop(n, f) = loop(n % b, f . (q b + )) . loop(q, loop(b, f))``, q = n // b: a loop of
-small steps becomes one kernel, which looks at nothing but its numbers until it is done.
-The loop around it is the machine's, which polls.
+small steps becomes one kernel, the loop around it is the graph's. (The cpu target needs
+no blocks: its indices have 64 bits, and its kernels poll for a stop.)
 
 Left alone: loops that read or write a slice in each step, whose number of steps memory
 bounds, and those whose length is a symbol, which is a size of something, too.
