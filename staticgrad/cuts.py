@@ -33,6 +33,20 @@ def passes(node: Node, position: int) -> bool:
     return not hidden and any(is_float(t.dtype) for t in node.outputs)
 
 
+def reached(nodes: Sequence[Node], y: Tensor) -> set[Tensor]:
+    """The tensors to which a derivative of `y`, made by `nodes`, comes back."""
+    found = {y}
+    for node in reversed(nodes):
+        if any(t in found and is_float(t.dtype) for t in node.outputs):
+            found.update(t for p, t in enumerate(node.inputs) if passes(node, p))
+    return found
+
+
+def stopped(nodes: Sequence[Node], x: Tensor) -> bool:
+    """Whether nothing but stop_gradient cuts the derivative with respect to `x`."""
+    return all(cut.node.op.name == "stop_gradient" for cut in cuts(nodes, x))
+
+
 def cuts(nodes: Sequence[Node], x: Tensor) -> Iterator[Cut]:
     """The nodes at which a derivative with respect to `x` ends.
 

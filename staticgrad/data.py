@@ -141,7 +141,8 @@ def _require_names(inputs: Sequence[Input], data: Mapping[str, Any]) -> None:
     if not isinstance(data, Mapping):
         raise GraphError(
             "data requires a dict from input name to array, got "
-            f"{type(data).__name__}; write {{'x': X}}{at(here())}"
+            f"{type(data).__name__}; write {{'x': X}}, or call trainer.step(x=...) for "
+            f"batches that come one by one{at(here())}"
         )
     known = [leaf.name for leaf in inputs]
     missing = [name for name in known if name not in data]

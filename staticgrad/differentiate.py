@@ -240,8 +240,11 @@ def _check_wrt(name: str, x: Any, where: str) -> None:
             f"alone; write sg.{name}(y, x){where}"
         )
     if not isinstance(x, Tensor):
+        advice = "name Tensors, or dicts and lists of them"
+        if hasattr(type(x), "parameters"):
+            advice = "write model.parameters()"
         raise GraphError(
-            f"{name} requires Tensors in wrt, got {type(x).__name__}{where}"
+            f"{name} requires Tensors in wrt, got {type(x).__name__}; {advice}{where}"
         )
     if not is_float(x.dtype):
         raise DTypeError(

@@ -22,6 +22,7 @@ from staticgrad.commit import (
     gated,
     must_be_finite,
 )
+from staticgrad.cuts import reached, stopped
 from staticgrad.data import BATCH
 from staticgrad.differentiate import grad
 from staticgrad.errors import DTypeError, GraphError, ShapeError
@@ -255,6 +256,11 @@ def _scalars(
     given: Sequence[Part], metrics: Mapping[str, Tensor]
 ) -> list[dict[str, Tensor]]:
     """What each phase tells: its loss, the first one the metrics too."""
+    if not isinstance(metrics, Mapping):
+        raise GraphError(
+            "Trainer requires metrics as a dict from name to scalar, got "
+            f"{type(metrics).__name__}; write {{'accuracy': accuracy}}{at(here())}"
+        )
     found: list[dict[str, Tensor]] = [{_name(p, "loss"): p.loss} for p in given]
     taken = {name for scalars in found for name in scalars}
     for name, tensor in metrics.items():
@@ -313,7 +319,14 @@ def _require_scalar(name: str, tensor: Any) -> None:
 
 
 def _trainable(loss: Tensor) -> list[Parameter]:
-    found = [p for p in _leaves([loss], Parameter) if p.trainable]
+    """The trainable parameters, without those that stop_gradient alone cuts off."""
+    nodes = topological([loss])
+    active = reached(nodes, loss)
+    found = [
+        p
+        for p in _leaves([loss], Parameter)
+        if p.trainable and (p in active or not stopped(nodes, p))
+    ]
     if not found:
         raise GraphError(
             "Trainer requires a loss that depends on a trainable parameter, got "

@@ -228,6 +228,8 @@ def _require_equal(stored: Settings, wanted: Settings) -> None:
     differing = [k for k in old if old[k] != new[k]]
     if differing:
         name = differing[0]
+        old = {k: None if v == FOREVER else v for k, v in old.items()}
+        new = {k: None if v == FOREVER else v for k, v in new.items()}
         raise GraphError(
             f"fit(resume=True) requires the arguments of the run before, got "
             f"{name} {new[name]!r}, not {old[name]!r}; repeat the call, or leave "

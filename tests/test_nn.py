@@ -39,6 +39,29 @@ def test_a_slice_of_a_sequential_has_the_same_layers():
     assert len(model[5:]) == 0
 
 
+class Usual(sg.nn.Module):
+    """Attributes called as the layers that they hold."""
+
+    def __init__(self):
+        self.linear = sg.nn.Linear(4, 3)
+        self.norm = sg.nn.LayerNorm(3)
+
+    def forward(self, x):
+        return self.norm(self.linear(x))
+
+
+def test_a_parameter_is_saved_under_its_path():
+    with sg.Graph() as graph:
+        first, second = Usual(), Usual()
+        y = second(first(sg.input("x", ("batch", 4))) @ np.ones((3, 4), np.float32))
+    assert y.shape[1] == 3
+    paths = ["linear.weight", "linear.bias", "norm.weight", "norm.bias"]
+    assert [p.name for p in first.parameters().values()] == paths
+    numbered = [f"{path}_1" for path in paths]
+    assert [p.name for p in second.parameters().values()] == numbered
+    assert sorted(graph.parameters) == sorted(paths + numbered)
+
+
 def test_names_before_the_first_call_are_paths():
     with sg.Graph():
         model = sg.nn.Sequential(sg.nn.Linear(4, 3, bias=False))

@@ -259,6 +259,8 @@ ELSEWHERE = [
     ("detach", "use sg.stop_gradient"),
     ("numpy", "sg.compile(y)()"),
     ("exp", "use sg.exp(x)"),
+    ("to", "use .astype"),
+    ("expand", "sg.broadcast_to"),
 ]
 
 

@@ -139,6 +139,8 @@ def test_resuming_with_other_arguments_is_refused(monkeypatch):
             trainer.fit(DATA, **FIT)
     with pytest.raises(sg.GraphError, match="batch_size 8, not 16"):
         trainer.fit(DATA, **FIT | {"batch_size": 8}, resume=True)
+    with pytest.raises(sg.GraphError, match="got steps 3, not None"):
+        trainer.fit(DATA, **FIT, steps=3, resume=True)
 
 
 def test_resuming_without_a_run_starts_one():

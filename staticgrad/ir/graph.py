@@ -176,9 +176,9 @@ class Graph:
         leaf.node.home = self
         self.stored += (leaf,)
 
-    def unique_name(self, name: str) -> str:
-        """`name`, numbered if a stored leaf has it already."""
-        taken = {leaf.name for leaf in self.stored}
+    def unique_name(self, name: str, renamed: Container[Stored] = ()) -> str:
+        """`name`, numbered if a stored leaf that is not `renamed` next has it."""
+        taken = {leaf.name for leaf in self.stored if leaf not in renamed}
         if name not in taken:
             return name
         numbered = (f"{name}_{n}" for n in range(1, len(taken) + 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 from contextvars import ContextVar
@@ -11,7 +12,7 @@ from types import FrameType
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 _COMPILER = str(Path(_PACKAGE).parent / "compiler")
-_HIDDEN = (_PACKAGE + os.sep, _COMPILER + os.sep)
+_HIDDEN = (_PACKAGE + os.sep, _COMPILER + os.sep, copy.__file__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,18 +7,47 @@ Names: a parameter is made before anyone knows where its module will stand, so i
 its path when the outermost module is first called. The path is the attribute names,
 joined by dots; it is also the scope of the nodes that the module makes. A module that
 stands in two places keeps the first name.
+
+A deep copy has parameters and states of its own that start at equal values, so a target
+network is ``copy.deepcopy(net)``; it is given its path where it is called.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from typing import Any
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from staticgrad.ir.graph import current_graph, current_scope, scope
 from staticgrad.ir.node import Parameter, Stored
 from staticgrad.ir.source import at, here
 from staticgrad.nn.module_hooks import Handle, Hooks
+
+# What modules of other libraries have, and what takes its place here.
+ELSEWHERE = {
+    "named_parameters": "parameters() is a dict by name",
+    "state_dict": "keep {name: p.value for name, p in parameters().items()}, or all "
+    "with trainer.save",
+    "load_state_dict": "assign to p.value of parameters(), or use trainer.load",
+    "train": "one graph serves both; sg.compile(mode='train') chooses",
+    "eval": "one graph serves both; sg.compile(mode='eval'), the default, chooses",
+    "children": "modules() is a dict by path",
+    "named_modules": "modules() is a dict by path",
+    "apply": "write a loop over modules() or parameters()",
+    "zero_grad": "leave it out: sg.grad gives the gradients of one loss",
+    "requires_grad_": "say what is trained: Trainer(parameters=), or sg.grad's wrt",
+    "register_buffer": "assign sg.state(value), or a NumPy array, to an attribute",
+    "register_parameter": "assign sg.parameter(value) to an attribute",
+    "register_forward_hook": "use on_forward",
+    "register_forward_pre_hook": "use on_forward_pre",
+    "register_full_backward_hook": "use on_backward",
+    "append": "make a new Sequential(*layers, layer)",
+    "to": "sg.compile(target=) chooses where it runs; sg.amp has 16-bit policies",
+    "cuda": "sg.compile(target='cuda') chooses where it runs",
+    "cpu": "sg.compile(target='cpu') chooses where it runs",
+    "half": "sg.amp.set_policy(module, 'float16') runs it with 16-bit products",
+}
 
 
 class Module:
@@ -103,6 +132,21 @@ class Module:
         """This module (under ``""``) and every one in it, by path, each once."""
         return {path: m for path, m, _ in _walk(self)}
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Module:
+        """The same with parameters and states of its own, which have equal values."""
+        copy = type(self).__new__(type(self))
+        memo[id(self)] = copy
+        kept = {k: v for k, v in self.__dict__.items() if k != "_name"}
+        copy.__dict__.update(deepcopy(kept, memo))
+        return copy
+
+    if not TYPE_CHECKING:  # type checkers are to find names that do not exist
+
+        def __getattr__(self, name: str) -> NoReturn:
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            advice = ELSEWHERE.get(name)
+            raise AttributeError(f"{text}; {advice}{at(here())}" if advice else text)
+
     def __repr__(self) -> str:
         parts = [
             f"{path}={value!r}"
@@ -161,8 +205,9 @@ def _give_names(root: Module) -> None:
     leaves = tuple(_leaves(root))
     for _, module, name in _walk(root):
         module.__dict__.setdefault("_name", name)
-    for path, leaf in leaves:
-        if leaf.storage.name:
-            continue
+    unnamed = {leaf: path for path, leaf in leaves if not leaf.storage.name}
+    while unnamed:
+        leaf, path = next(iter(unnamed.items()))
         full = f"{prefix}.{path}" if prefix else path
-        leaf.storage.name = full if graph is None else graph.unique_name(full)
+        leaf.storage.name = full if graph is None else graph.unique_name(full, unnamed)
+        del unnamed[leaf]

@@ -156,6 +156,14 @@ def state(value: npt.ArrayLike, name: str | None = None) -> State:
     return leaf
 
 
+def anew(leaf: Stored) -> Stored:
+    """A leaf of its own, with an equal value and the first name, which is numbered."""
+    name: str = leaf.node.attrs["name"]
+    if isinstance(leaf, Parameter):
+        return parameter(leaf.value, name, leaf.trainable)
+    return state(leaf.value, name)
+
+
 def constant(value: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Constant:
     """A value that is known now.
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.ir.node import Tensor
+from staticgrad.ir.node import Stored, Tensor
 from staticgrad.ir.size import Dim, Size
 from staticgrad.ir.source import at, here
 from staticgrad.ops import (
@@ -23,6 +23,7 @@ from staticgrad.ops import (
     division,
     functions,
     indexing,
+    leaves,
     parts,
     powers,
     products,
@@ -203,7 +204,43 @@ ELSEWHERE = {
     "view": "use .reshape",
     "permute": "use .transpose",
     "unsqueeze": "use sg.expand_dims",
+    "expand": "use sg.broadcast_to",
+    "masked_fill": "use sg.where(mask, value, x)",
+    "gather": "use sg.take_along_axis",
+    "contiguous": "leave it out: a Tensor has no layout in memory",
+    "dim": "use .ndim",
+    "float": "use .astype('float32')",
+    "double": "use .astype('float64')",
+    "half": "use .astype('float16')",
+    "long": "use .astype('int64')",
+    "type_as": "use .astype(other.dtype)",
+    "to": "use .astype for a dtype; sg.compile(target=) chooses where it runs",
+    "cpu": "sg.compile(target='cpu') chooses where it runs",
+    "cuda": "sg.compile(target='cuda') chooses where it runs",
+    "sort": "use sg.top_k, which sorts the first k",
 }
+
+
+def _format(self: Tensor, how: str) -> str:
+    """``str(x)``; a format of numbers is refused."""
+    if not how:
+        return str(self)
+    raise TypeError(
+        f"format requires a value, got {self.type}, which has one only when the graph "
+        f"runs; compile it and call it, as in sg.compile(y)(){at(here())}"
+    )
+
+
+def _not_pickled(self: Tensor) -> NoReturn:
+    raise TypeError(
+        f"pickle requires values, got {self.type}, a part of a graph; keep arrays, as "
+        f"in {{name: p.value for name, p in model.parameters().items()}}{at(here())}"
+    )
+
+
+def _deep_copy(self: Tensor, memo: Any) -> Tensor:
+    """Itself, for it never changes; a leaf with storage is made anew (leaves.py)."""
+    return leaves.anew(self) if isinstance(self, Stored) else self
 
 
 def _missing(self: Tensor, name: str) -> NoReturn:
@@ -222,6 +259,10 @@ METHODS: dict[str, Any] = {
     "__abs__": arithmetic.absolute,
     "__invert__": bits.invert,
     "__round__": functions.round,
+    "__format__": _format,
+    "__reduce__": _not_pickled,
+    "__copy__": _copy,
+    "__deepcopy__": _deep_copy,
     "__divmod__": _divmod,
     "__getitem__": indexing.getitem,
     "__setitem__": _setitem,
