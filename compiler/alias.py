@@ -22,6 +22,7 @@ from staticgrad.compiler.kernels import (
     Statement,
     Store,
     When,
+    at,
 )
 from staticgrad.compiler.schedule import (
     ControlKernel,
@@ -40,14 +41,13 @@ def in_place(schedule: Schedule) -> Schedule:
     joining = _Joining(schedule)
     kernels: list[Step] = []
     for position, kernel in enumerate(schedule.kernels):
-        kernel = with_buffers(kernel, joining.root)
         pairs = joining.join(kernel, position)
         if pairs and isinstance(kernel, LoopKernel):
             kernel = _with_pairs(kernel, dict(pairs))
         elif pairs and isinstance(kernel, ControlKernel):
             kernel = started_in_place(kernel, pairs)
         kernels.append(kernel)
-    return _compact(replace(schedule, kernels=tuple(kernels)), joining.merged)
+    return _compact(schedule, kernels, joining)
 
 
 def sharing(schedule: Schedule) -> tuple[dict[int, int], dict[int, tuple[int, int]]]:
@@ -246,27 +246,29 @@ def _renumbered(
             inner = _renumbered(statement.body, number)
             result.append(When(statement.condition, inner))
         elif isinstance(statement, Load | Store):
-            access = statement.access
-            operand = number.get(access.operand, access.operand)
-            new = replace(access, operand=operand)
-            result.append(replace(statement, access=new))
+            a = statement.access
+            operand = number.get(a.operand, a.operand)
+            new = Access(operand, a.strides, a.offset, a.dynamic)
+            result.append(at(statement, new))
         else:
             result.append(statement)
     return tuple(result)
 
 
-def _compact(schedule: Schedule, merged: dict[int, int]) -> Schedule:
-    """Buffers that are left, numbered from 0."""
-    kept = [b for b in schedule.buffers if b.number not in merged]
-    number = {b.number: new for new, b in enumerate(kept)}
-    buffers = tuple(replace(b, number=number[b.number]) for b in kept)
-    kernels = tuple(
-        with_buffers(kernel, number.__getitem__) for kernel in schedule.kernels
+def _compact(
+    schedule: Schedule, kernels: Sequence[Step], joining: _Joining
+) -> Schedule:
+    """`schedule` of `kernels`, with the buffers that are left, numbered from 0."""
+    kept = [b for b in schedule.buffers if b.number not in joining.merged]
+    left = {b.number: new for new, b in enumerate(kept)}
+    number = [left[joining.root(b.number)] for b in schedule.buffers]
+    buffers = tuple(
+        b if b.number == new else replace(b, number=new) for new, b in enumerate(kept)
     )
     return replace(
         schedule,
         buffers=buffers,
-        kernels=kernels,
+        kernels=tuple(with_buffers(k, number.__getitem__) for k in kernels),
         outputs=tuple(number[b] for b in schedule.outputs),
         finite=tuple(number[b] for b in schedule.finite),
     )

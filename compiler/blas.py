@@ -21,6 +21,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from math import isqrt
 from pathlib import Path
+from struct import pack, unpack
 from typing import Any
 
 import numpy as np
@@ -152,26 +153,19 @@ def cut(
 
 def shape_of(kernel: GemmKernel, values: Mapping[str, int]) -> npt.NDArray[np.int64]:
     """The table of a product before it is cut, sizes given."""
-    table = np.zeros(WORDS, np.int64)
-
-    def number(dim: Any) -> int:
-        return evaluate(dim, values)
-
-    m, n, k = number(kernel.m), number(kernel.n), number(kernel.k)
-    table[:LDA] = m, n, k, *kernel.transposed
-    table[LDA : LDC + 1] = [max(number(ld), 1) for ld in kernel.ld]
-    table[BATCH] = number(kernel.batch)
-    table[STRIDE_A : STRIDE_C + 1] = [number(s) for s in kernel.batch_strides]
-    table[OFFSET_A : OFFSET_C + 1] = [number(o) for o in kernel.offsets]
-    table[ALPHA : BETA + 1] = np.array((kernel.alpha, kernel.beta), np.float64).view(
-        np.int64
-    )
-    table[BYTES] = kernel.operands[2].dtype.itemsize
-    if max(m, n, k, *table[LDA : LDC + 1]) >= 2**31:
+    dims = (kernel.m, kernel.n, kernel.k, *kernel.ld, kernel.batch)
+    m, n, k, *lds, batch = (evaluate(dim, values) for dim in dims)
+    lds = [max(ld, 1) for ld in lds]
+    if max(m, n, k, *lds) >= 2**31:
         raise ValueError(
             f"{kernel.name} requires sizes below 2**31, got {m} x {n} x {k}; "
             "split the matrices"
         )
+    others = [evaluate(d, values) for d in (*kernel.batch_strides, *kernel.offsets)]
+    factors = unpack("=2q", pack("=2d", kernel.alpha, kernel.beta))
+    table = np.zeros(WORDS, np.int64)
+    table[:PART_ROWS] = m, n, k, *kernel.transposed, *lds, batch, *others, *factors
+    table[BYTES] = kernel.operands[2].dtype.itemsize
     return table
 
 

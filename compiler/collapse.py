@@ -17,11 +17,14 @@ from staticgrad.compiler.kernels import (
     Statement,
     Store,
     When,
+    at,
 )
 from staticgrad.ir.size import Dim
 
 Strides = tuple[Dim, ...]
 Body = tuple[Statement, ...]
+
+_NESTED = (Loop, When)  # a union would be made anew at each of thousands of tests
 
 
 def statements_of(body: Sequence[Statement]) -> Iterator[Statement]:
@@ -30,7 +33,7 @@ def statements_of(body: Sequence[Statement]) -> Iterator[Statement]:
     while stack:
         statement = stack.pop()
         yield statement
-        if isinstance(statement, Loop | When):
+        if isinstance(statement, _NESTED):
             stack.extend(reversed(statement.body))
 
 
@@ -55,7 +58,7 @@ def _changed(statement: Statement, change: Callable[[Strides], Strides]) -> Stat
         return replace(statement, strides=change(statement.strides))
     if isinstance(statement, Load | Store):
         access = statement.access
-        return replace(statement, access=_moved(access, change(access.strides)))
+        return at(statement, _moved(access, change(access.strides)))
     return statement
 
 
@@ -67,6 +70,8 @@ def arranged(
     axes: Sequence[Dim], order: Sequence[int], body: Body
 ) -> tuple[tuple[Dim, ...], Body]:
     """Axes renumbered so that they stand in `order`."""
+    if list(order) == list(range(len(axes))):
+        return tuple(axes), body
     place = {axis: number for number, axis in enumerate(order)}
     body = with_strides(body, lambda strides: tuple(strides[axis] for axis in order))
     return tuple(axes[axis] for axis in order), _renumbered(body, place)

@@ -61,6 +61,7 @@ from staticgrad.ir.values import dataclass
 
 MAX_NODES = 64
 MAX_READS = 24
+_IN_LOOPS = (Elementwise, IndexCheck, Random, Reduce, Gather)
 SHARED_GROUPS = 4  # how many groups that read the same tensor are tried
 
 
@@ -79,8 +80,7 @@ class Timing:
 
 def is_loop(node: Node) -> bool:
     """True if the node can share a loop nest with others."""
-    code = node.op.code
-    return isinstance(code, Elementwise | IndexCheck | Random | Reduce | Gather)
+    return isinstance(node.op.code, _IN_LOOPS)
 
 
 def fuse(graph: Graph, timing: Timing) -> list[Group]:

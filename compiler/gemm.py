@@ -83,18 +83,17 @@ def describe(
     return described(table) if ours(m, n, k, itemsize) else blas.described(table)
 
 
-def stands_alone(kernel: GemmKernel, values: Mapping[str, int]) -> bool:
+def stands_alone(table: npt.NDArray[np.int64]) -> bool:
     """Whether a product is computed whole, by OpenBLAS, or in parts of its own."""
-    table = blas.shape_of(kernel, values)
     m, n, k = (int(size) for size in table[: blas.K + 1])
     if not ours(m, n, k, int(table[blas.BYTES])) or parts_of(m, n, k) != (m, n):
         return True
     return small_kernel(table) not in (None, TILED)
 
 
-def work_of(kernel: GemmKernel, values: Mapping[str, int]) -> int:
+def work_of(table: npt.NDArray[np.int64]) -> int:
     """The work of a product in additions."""
-    return int(blas.additions(blas.shape_of(kernel, values)[None])[0])
+    return int(blas.additions(table[None])[0])
 
 
 def described(

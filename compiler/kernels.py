@@ -251,6 +251,13 @@ def is_polled(kernel: Kernel) -> bool:
     return any(isinstance(part, Loop) and part.polled for part in body)
 
 
+def at(statement: Load | Store, access: Access) -> Load | Store:
+    """The same statement with another access."""
+    if isinstance(statement, Load):
+        return Load(statement.result, access, statement.dtype)
+    return Store(access, statement.value)
+
+
 def result_of(statement: Statement) -> int | None:
     """The value that a statement makes, or None."""
     return statement.result if isinstance(statement, Value) else None

@@ -29,7 +29,10 @@ COPIED = "{0}"  # the template of a copy
 
 AxisMap = tuple[int | None, ...]
 
-_VIEWS = (View, After)  # a union would be made anew at each of thousands of tests
+# unions would be made anew at each of thousands of tests
+_VIEWS = (View, After)
+_ALIGNED = (Elementwise, IndexCheck, Random)
+_COUNTED = (Position, Extent)
 
 
 def is_view(tensor: Tensor) -> bool:
@@ -123,7 +126,7 @@ def alignment(node: Node, position: int) -> tuple[int, ...] | None:
     """
     code, shape = node.op.code, node.inputs[position].shape
     is_key = isinstance(code, Random) and position == 0
-    if isinstance(code, Elementwise | IndexCheck | Random) and not is_key:
+    if isinstance(code, _ALIGNED) and not is_key:
         missing = len(node.types[0].shape) - len(shape)
         return tuple(range(missing, missing + len(shape)))
     if isinstance(code, Reduce):
@@ -153,7 +156,7 @@ def is_free(tensor: Tensor, depth: int = FREE_DEPTH) -> bool:
     base = base_of(tensor)
     if isinstance(base, Constant):
         return base.value.size == 1
-    if isinstance(base.op.code, Position | Extent):
+    if isinstance(base.op.code, _COUNTED):
         return True
     code = base.op.code
     if depth == 0 or base.shape or not isinstance(code, Elementwise) or code.fails:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from operator import is_
 
 from staticgrad.compiler.convolving import readable
 from staticgrad.compiler.groups import read_axes
@@ -31,6 +32,7 @@ from staticgrad.ir.op import (
     Place,
     Position,
     Random,
+    Reduce,
     Scan,
     Scatter,
     Select,
@@ -39,6 +41,11 @@ from staticgrad.ir.op import (
 )
 from staticgrad.ir.size import Dim, Shape, Size, product
 from staticgrad.ir.values import dataclass
+
+# what reads its inputs however they lie, and what needs the first, or all, in memory
+_ANYHOW = (Elementwise, Reduce)
+_FIRST = (Gather, Random)
+_WHOLE = (Place, Scan, Scatter, Select, Shuffle, MatmulAdd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +72,8 @@ def materialise(graph: Graph) -> Graph:
     """See the module docstring."""
     new: dict[Tensor, Tensor] = {}
     for node in graph.nodes:
-        inputs = tuple(new[t] for t in node.inputs)
-        wanted = tuple(_input(node, i, t) for i, t in enumerate(inputs))
-        same = all(a is b for a, b in zip(wanted, node.inputs, strict=True))
+        wanted = tuple([_input(node, i, new[t]) for i, t in enumerate(node.inputs)])
+        same = all(map(is_, wanted, node.inputs))
         kept = node if same else rebuilt(node, wanted)
         new.update(zip(node.outputs, kept.outputs, strict=True))
     replaced = {leaf for leaf, _ in graph.updates}
@@ -80,6 +86,8 @@ def materialise(graph: Graph) -> Graph:
 
 def _input(node: Node, position: int, tensor: Tensor) -> Tensor:
     code = node.op.code
+    if isinstance(code, _ANYHOW):
+        return tensor
     if isinstance(code, View):
         return tensor if has_layout(node, tensor) else copied(tensor)
     if isinstance(code, Matmul) or (isinstance(code, MatmulAdd) and position):
@@ -89,10 +97,10 @@ def _input(node: Node, position: int, tensor: Tensor) -> Tensor:
     if isinstance(code, Convolution):
         fits = not is_made_in_loops(tensor) and readable(node, position, tensor)
         return tensor if fits else copied(tensor)
-    first = isinstance(code, Gather | Random) and position == 0
+    first = isinstance(code, _FIRST) and position == 0
     if isinstance(code, Control):
         return tensor if lies_whole(tensor) else copied(tensor)
-    whole = isinstance(code, Place | Scan | Scatter | Select | Shuffle | MatmulAdd)
+    whole = isinstance(code, _WHOLE)
     if (first or whole) and is_made_in_loops(tensor):
         return copied(tensor)
     return tensor

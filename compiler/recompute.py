@@ -19,6 +19,8 @@ from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
 from staticgrad.ir.op import Elementwise, Random
 
+_REPEATED = (Elementwise, Random)
+_LEAVES = (Input, Stored, Constant)
 MOST_NODES = 4  # operations that are repeated for one value
 
 
@@ -63,7 +65,7 @@ class _Work:
         """Let the readers of the node's result compute it, if all of them can."""
         result = node.outputs[0]
         readers = self.readers.get(result, [])
-        if not readers or not isinstance(node.op.code, Elementwise | Random):
+        if not readers or not isinstance(node.op.code, _REPEATED):
             return
         if result in self.roots:  # a reader would write it too, in every chunk
             return
@@ -88,7 +90,7 @@ class _Work:
             top = stack.pop()
             if top in found:
                 continue
-            if not isinstance(top.op.code, Elementwise | Random):
+            if not isinstance(top.op.code, _REPEATED):
                 return None
             if len(found) == MOST_NODES:
                 return None
@@ -106,7 +108,7 @@ class _Work:
     def _lies_in_memory(self, base: Tensor, node: Node) -> bool:
         if base is node.outputs[0] or base in self.replaced:
             return False
-        return base in self.in_memory or isinstance(base, Input | Stored | Constant)
+        return base in self.in_memory or isinstance(base, _LEAVES)
 
 
 def _read_from_memory(group: Group) -> Iterable[Tensor]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from staticgrad.compiler.blas import shape_of
 from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.gemm import stands_alone, work_of
 from staticgrad.compiler.kernels import GemmKernel, Load, LoopKernel, Store
@@ -152,7 +153,8 @@ class _Growing:
         starts = [evaluate(offset, self.values) for offset in kernel.offsets]
         if m != self.count or batch != 1 or kernel.transposed[0] or n == 1:
             return None
-        if stands_alone(kernel, self.values):
+        table = shape_of(kernel, self.values)
+        if stands_alone(table):
             return None
         left, right, result = (operand.buffer for operand in kernel.operands)
         keeps = self._row(left) == lds[0] and starts[0] + k <= lds[0]
@@ -162,7 +164,7 @@ class _Growing:
             _Use(right, False, False),
             _Use(result, True, writes),
         )
-        return _Part(uses, 0, work_of(kernel, self.values)) if n and k else None
+        return _Part(uses, 0, work_of(table)) if n and k else None
 
     def _loop(self, kernel: LoopKernel) -> _Part | None:
         if not kernel.axes or not kernel.parallel:

@@ -109,12 +109,15 @@ AnyStep = TypeVar("AnyStep", bound=Step)
 
 def with_buffers(kernel: AnyStep, number: Callable[[int], int]) -> AnyStep:
     """`kernel` on other buffers: ``number(b)`` instead of b."""
-    numbers = [number(operand.buffer) for operand in kernel.operands]
-    pairs = list(zip(kernel.operands, numbers, strict=True))
-    if all(operand.buffer == new for operand, new in pairs):
+    old = [operand.buffer for operand in kernel.operands]
+    numbers = list(map(number, old))
+    if numbers == old:
         return kernel
     operands = tuple(
-        o if o.buffer == new else replace(o, buffer=new) for o, new in pairs
+        [
+            Operand(new, o.mode, o.dtype, o.per_chunk, o.slot)
+            for o, new in zip(kernel.operands, numbers, strict=True)
+        ]
     )
     # Products and finishes have a fixed number of operands, here as many as before.
     return replace(kernel, operands=operands)  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ so that beta is 1.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -186,6 +187,7 @@ def as_float64(x):
     return x
 
 
+@cache
 def leaf_address(leaf: int, itemsize: int) -> int:
     """The address of a compiled piece, for float32 (4) or float64 (8)."""
     number = as_float32 if itemsize == 4 else as_float64

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -423,6 +424,7 @@ def _dots(number: Callable[[float], Any]) -> Callable[..., None]:
 _KERNELS = {BY_ROWS: _rows, BY_DOTS: _dots, TURNED: _turned, TILED: _tiled}
 
 
+@cache
 def small_address(kernel: int, itemsize: int) -> int:
     """The address of one of them for float32 (4) or float64 (8), compiled if new."""
     words = Path(str(blas.__file__)).read_text("utf-8")
