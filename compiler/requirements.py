@@ -7,7 +7,9 @@ numbers in place of symbols, for each new set of sizes, before anything is plann
 a call gets the error that a graph of static sizes would get when it is built.
 
 Only nodes whose rule can fail are kept: those with a dimension that has a negative
-term or a division, and those whose rule fails where every symbol is 0.
+term or a division, those whose rule fails where every symbol is 0, and those with a
+symbolic attribute, such as the length of a window, whose rule fails where sizes differ
+widely, in one order or the other.
 """
 
 from __future__ import annotations
@@ -80,7 +82,14 @@ def _may_fail(node: Node) -> bool:
     dims = _dims(node)
     if any(has_division(d) or any(count < 0 for _, count in d.terms) for d in dims):
         return True
-    return not suit([node], lambda _: 0)
+    probes = [dict.fromkeys(_names(dims), 0)]
+    if any(isinstance(value, Size) for value in node.attrs.values()):
+        names = sorted(_names(dims))
+        powers = [10 ** (6 + n) for n in range(len(names))]
+        probes += [
+            dict(zip(names, found, strict=True)) for found in (powers, powers[::-1])
+        ]
+    return not all(suit([node], probe.__getitem__) for probe in probes)
 
 
 def _names(dims: Sequence[Size]) -> frozenset[str]:

@@ -117,3 +117,54 @@ def test_a_training_run_refuses_a_tail_that_does_not_divide():
     trainer.fit({"x": data}, epochs=1, batch_size=4)
     with pytest.raises(sg.ShapeError, match="divide evenly"):
         trainer.fit({"x": data[:13]}, epochs=1, batch_size=4)
+
+
+WINDOWS = {
+    "read": lambda x, w, i: sg.dynamic_slice(x, (i, 0), w.shape) * w,
+    "write": lambda x, w, i: sg.dynamic_update_slice(x, w, (i, 0)),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("axis", [16, "m"])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_a_window_of_symbolic_size_fits_into_its_axis(name, axis, target):
+    with sg.Graph(dtype="float64"):
+        x, w = sg.input("x", (axis, 4)), sg.input("w", ("n", 4))
+        y = WINDOWS[name](x, w, sg.constant(np.int64(2)))
+        slopes = sg.grad(sg.sum(y * y), [x, w])
+    f = compiled([y, *slopes], [x, w], target)
+    held, part = rng.normal(size=(2, 16, 4))
+    for n in (3, 14):
+        value, of_x, of_w = f(held, part[:n])
+        block = slice(2, 2 + n)
+        if name == "read":
+            np.testing.assert_allclose(value, held[block] * part[:n])
+            np.testing.assert_allclose(of_x[block], 2 * held[block] * part[:n] ** 2)
+            continue
+        expected = held.copy()
+        expected[block] = part[:n]
+        np.testing.assert_array_equal(value, expected)
+        np.testing.assert_allclose(of_w, 2 * part[:n])
+        assert not of_x[block].any()
+    with pytest.raises(sg.IndexOutOfRange, match="a slice requires 0 <= index < 2"):
+        f(held, part[:15])
+    with pytest.raises(sg.ShapeError, match=r"axis of 16, got one of 17.*here.*n = 17"):
+        f(held, np.ones((17, 4)))
+
+
+def test_a_queue_takes_each_batch_of_a_training_run():
+    with sg.Graph(seed=0) as graph:
+        x = sg.input("x", ("batch", 4))
+        queue = sg.state(np.zeros((8, 4), np.float32), name="queue")
+        start = sg.state(np.int64(0), name="start")
+        keys = sg.nn.Linear(4, 4)(x)
+        loss = sg.mean((keys - sg.mean(queue, axis=0)) ** 2)
+        kept = sg.dynamic_update_slice(queue, sg.stop_gradient(x), (start, 0))
+        sg.update(queue, kept)
+        sg.update(start, (start + x.shape[0]) % 8)
+    assert len(graph.updates) == 2
+    trainer = sg.Trainer(loss, sg.optim.SGD(0.1))
+    data = rng.normal(size=(16, 4)).astype(np.float32)
+    trainer.fit({"x": data}, batch_size=4, shuffle=False, progress=False)
+    np.testing.assert_array_equal(queue.value, data[8:])

@@ -87,12 +87,19 @@ def taken_shape(
     place = normalize_axis(axis, len(x.shape))
     if not pointwise:
         wide = () if window is None else (window,)
+        _require_room(x.shape[place], window)
         return x.shape[:place] + index.shape + wide + x.shape[place + 1 :]
     if window is not None:
         raise ShapeError("no window where the index is pointwise")
     if _others(x.shape, place) != _others(index.shape, place):
         raise ShapeError(f"an index with the sizes of x on every axis but {axis}")
     return index.shape
+
+
+def _require_room(n: Dim, window: Dim | None) -> None:
+    if isinstance(window, int) and isinstance(n, int) and window > n:
+        rule = f"a window that fits into its axis of {n}, got one of {window}"
+        raise ShapeError(rule, "make the window shorter or the axis longer")
 
 
 def _others(shape: Shape, axis: int) -> Shape:
@@ -142,6 +149,7 @@ TAKE = define(
         Bad((numbers(4), numbers(2)), _at(0), DTypeError, "int64 index"),
         Bad((numbers(4), np.arange(2)), _at(1), ShapeError, "axis in"),
         Bad((numbers(4, 2), np.arange(2)), _at(0, True), ShapeError, "sizes of x"),
+        Bad((numbers(4), np.array(0)), {**_at(0), "window": 5}, ShapeError, "fits"),
     ],
 )
 
