@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
-from staticgrad.ir.node import Node, Tensor
+from staticgrad.ir.node import Node, Tensor, seen_through
 from staticgrad.ir.source import at
 from staticgrad.ir.types import BOOL, is_float
 from staticgrad.ir.values import dataclass
@@ -51,7 +51,8 @@ def cuts(nodes: Sequence[Node], x: Tensor) -> Iterator[Cut]:
     """The nodes at which a derivative with respect to `x` ends.
 
     A comparison that only chooses between values which pass a derivative on (that of a
-    relu) is none.
+    relu) is none, nor is a maximum that is taken from its own numbers, behind
+    stop_gradient (that of a softmax): what is made of them does not depend on it.
     """
     active = {x}
     ends: list[Node] = []
@@ -69,8 +70,25 @@ def cuts(nodes: Sequence[Node], x: Tensor) -> Iterator[Cut]:
         after = [r for t in node.outputs for r in readers.get(t, ())]
         compares = all(t.dtype == BOOL for t in node.outputs)
         chooses = after and all(any(t in active for t in r.outputs) for r in after)
-        if not (compares and chooses):
+        if not (compares and chooses) and not _shifts(node, readers, active):
             yield Cut(node, _reason(node))
+
+
+def _shifts(
+    node: Node, readers: Mapping[Tensor, Sequence[Node]], active: Container[Tensor]
+) -> bool:
+    """Whether `node` hides the maximum of x, and what is made of it leaves x - it."""
+    top = seen_through(node.inputs[0])
+    if node.op.name != "stop_gradient" or top.op.name != "reduce_max":
+        return False
+    left = list(node.outputs)
+    while left:
+        tensor = left.pop()
+        for reader in readers.get(tensor, ()):
+            if reader.op.name == "subtract" and reader.inputs[0] is top.inputs[0]:
+                return True
+            left += [t for t in reader.outputs if t not in active]
+    return False
 
 
 def _reason(node: Node) -> str:

@@ -9,6 +9,7 @@ integers and bools, or by stop_gradient.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 
 from staticgrad.cuts import Cut, cuts, passes
 from staticgrad.differentiate import check_arguments, describe
@@ -115,7 +116,9 @@ def _paths(
 
 
 def _steps(x: Tensor, path: Sequence[Node]) -> Iterator[str]:
-    name = x.name if isinstance(x, Input | Stored) else x.op.name
-    yield name
-    for node in path:
-        yield f"{node.op.name}{at(node.source).replace('  at ', ' ')}"
+    """The tensor, then the operations: those of one line and module together."""
+    yield x.name if isinstance(x, Input | Stored) else x.op.name
+    for (source, scope), nodes in groupby(path, lambda n: (n.source, n.scope)):
+        names = ", ".join(node.op.name for node in nodes)
+        where = at(source).replace("  at ", " ")
+        yield f"{names}{where} in {scope}" if scope else f"{names}{where}"

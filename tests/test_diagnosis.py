@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -29,6 +30,31 @@ def test_every_path_is_counted_and_shown() -> None:
     assert "3 paths, whose gradients are added" in text
     assert "x -> tanh test_diagnosis.py:" in text
     assert "parameter 'x' float32[2]  at test_diagnosis.py:" in text
+
+
+def test_steps_of_one_line_and_module_stand_together() -> None:
+    with sg.Graph(seed=0):
+        x = sg.input("x", ("batch", 4))
+        model = sg.nn.Sequential(sg.nn.Linear(4, 3), sg.nn.Tanh())
+        h = model(x)
+        loss = sg.nn.cross_entropy(h, sg.argmax(h, axis=1))
+    text = str(sg.explain_gradient(loss, model[0].weight, limit=1))
+    place = r"test_diagnosis\.py:\d+"
+    steps = rf"1: 0\.weight -> transpose, matmul, add {place} in 0 -> tanh {place} in 1"
+    assert re.search(rf"{steps} -> subtract, .*, divide {place}$", text, re.M), text
+
+
+@pytest.mark.parametrize(
+    "make",
+    [sg.softmax, sg.log_softmax, sg.logsumexp, lambda x: sg.nn.attention(x, x, x)],
+)
+def test_the_shift_of_a_softmax_is_no_cut(make: Any) -> None:
+    x = sg.parameter(np.ones((2, 3), np.float32), name="x")
+    found = sg.explain_gradient(sg.sum(make(x) ** 2), x)
+    assert found
+    assert found.cuts == ()
+    own = sg.sum(x * sg.stop_gradient(sg.max(x)))
+    assert len(sg.explain_gradient(own, x).cuts) == 1
 
 
 def test_paths_of_a_deep_diamond_are_counted_not_walked() -> None:
