@@ -3,14 +3,17 @@
 For each input the axis whose size is the symbol ``batch`` is cut; an input without one
 passes whole. Arrays are cast and made contiguous once, before training. Where the batch
 axis is not the first, a batch is gathered in pieces: one per index of the axes before.
+With target "cuda", arrays on the GPU stay where they are.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, SupportsIndex
 
+import numpy as np
 import numpy.typing as npt
 
 from staticgrad.compiler.arguments import Signature, bind_sizes
@@ -23,12 +26,16 @@ from staticgrad.ir.values import dataclass
 BATCH = Size.symbol("batch")
 
 Array = npt.NDArray[Any]
+Seen = Callable[[Sequence[str], Sequence[Any]], list[Any]]
 BatchAxis = int | None | Mapping[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The data of one input. `axis` is the batch axis, None where it passes whole."""
+    """The data of one input. `axis` is the batch axis, None where it passes whole.
+
+    What lies on a GPU is a DeviceArray.
+    """
 
     leaf: Input
     array: Array
@@ -46,9 +53,12 @@ class Column:
 
     def take(self, rows: Array) -> Array:
         """The batch of the samples `rows`."""
-        if self.axis is None:
-            return self.array
-        return self.array.take(rows, axis=self.axis)
+        array: Array = np.asarray(self.array)
+        return array if self.axis is None else array.take(rows, axis=self.axis)
+
+    def on_host(self) -> Column:
+        """With a copy, if it lies on a GPU."""
+        return replace(self, array=np.asarray(self.array))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +76,10 @@ class Dataset:
     def batch(self, rows: Array) -> dict[str, Array]:
         """The inputs of the samples `rows`."""
         return {column.leaf.name: column.take(rows) for column in self.columns}
+
+    def on_host(self) -> Dataset:
+        """With copies of what lies on a GPU."""
+        return replace(self, columns=tuple(c.on_host() for c in self.columns))
 
     def batch_size(self, wanted: int | None) -> int:
         """The batch size to use: all samples for None or more than there are."""
@@ -107,16 +121,24 @@ def dataset(
     data: Mapping[str, Any],
     batch_axis: BatchAxis = None,
     may_be_empty: bool = False,
+    seen: Seen | None = None,
 ) -> Dataset:
     """The Dataset of `data`, one array per input of `inputs`.
 
     `batch_axis` (a number for every input, or a dict) takes the place of the axis
-    named ``batch``. Raises GraphError for missing or unknown names and unequal lengths,
+    named ``batch``. ``seen(names, values)`` finds what lies on a GPU; without it that
+    is refused. Raises GraphError for missing or unknown names and unequal lengths,
     ValueError for empty data unless it `may_be_empty`, DTypeError and ShapeError as a
     call does.
     """
     _require_names(inputs, data)
-    columns = tuple(_column(leaf, data[leaf.name], batch_axis) for leaf in inputs)
+    names = [leaf.name for leaf in inputs]
+    values = [data[name] for name in names]
+    given = seen(names, values) if seen else Signature(inputs).on_host(values)
+    columns = tuple(
+        _column(leaf, value, batch_axis)
+        for leaf, value in zip(inputs, given, strict=True)
+    )
     lengths = {
         column.leaf.name: column.array.shape[column.axis]
         for column in columns

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from staticgrad.compiler.arguments import bind_sizes
 from staticgrad.compiler.assembler import Assembler, Cell
 from staticgrad.compiler.backends.cuda import CudaTarget
+from staticgrad.compiler.cuda.arrays import DeviceArray
 from staticgrad.compiler.cuda.device import Device, captured, using
 from staticgrad.compiler.cuda.feeding import (
     CELLS,
@@ -200,12 +201,20 @@ class Feed:
             target.device, data.samples, tuple(names), frozenset(marks), steps
         )
         batched = [column for column in data.columns if column.axis is not None]
+        arrays: dict[str, Any] = {c.leaf.name: c.array for c in batched}
+        away = {
+            name: array.address
+            for name, array in arrays.items()
+            if isinstance(array, DeviceArray)
+        }
+        brought = [c for c in batched if c.leaf.name not in away]
         self._memory = Memory(
-            target.device, {c.leaf.name: c.array.nbytes for c in batched}
+            target.device, {c.leaf.name: c.array.nbytes for c in brought}
         )
-        for column in batched:
+        self._resident = {**self._memory.addresses, **away}
+        for column in brought:
             if column.array.size:
-                address = self._memory.addresses[column.leaf.name]
+                address = self._resident[column.leaf.name]
                 target.device.write(address, np.ascontiguousarray(column.array))
         self.full_samples = data.samples // batch_size * batch_size
         tail = data.samples - self.full_samples
@@ -213,8 +222,7 @@ class Feed:
         self.tail = self._batch(tail) if tail else None
 
     def _batch(self, size: int) -> Batch:
-        resident = self._memory.addresses
-        return Batch(self.executable, self.data, resident, size, self.cells)
+        return Batch(self.executable, self.data, self._resident, size, self.cells)
 
     @property
     def plan(self) -> Plan:

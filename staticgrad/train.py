@@ -294,7 +294,7 @@ class Trainer:
 
         Of no samples they are what NumPy gives: NaN for a mean.
         """
-        ready = dataset(self._objective.inputs, data, batch_axis, may_be_empty=True)
+        ready = self._dataset(data, batch_axis, may_be_empty=True)
         size = ready.batch_size(batch_size)
         if not ready.samples:
             scores = self._score(**ready.batch(np.arange(0)))
@@ -331,13 +331,14 @@ class Trainer:
     ) -> History:
         """Train for `epochs` (default 1) or `steps`, whichever ends first.
 
-        `data` and `validation` map input names to arrays. Samples are cut into batches
-        of `batch_size` (default: all in one) along the axis named ``batch``, or
-        `batch_axis`; the last batch may be smaller. `shuffle` orders them anew each
-        epoch by (`seed`, epoch). `callbacks` are called as ``f(epoch, row)`` after each
-        epoch; one that returns True ends the training. `early_stopping` is how many
-        epochs without a new least ``val_loss`` (``loss`` without validation) are
-        endured.
+        `data` and `validation` map input names to arrays; with target "cuda" they may
+        lie on the GPU (``__cuda_array_interface__``, DLPack) and are read there.
+        Samples are cut into batches of `batch_size` (default: all in one) along the
+        axis named ``batch``, or `batch_axis`; the last batch may be smaller. `shuffle`
+        orders them anew each epoch by (`seed`, epoch). `callbacks` are called as
+        ``f(epoch, row)`` after each epoch; one that returns True ends the training.
+        `early_stopping` is how many epochs without a new least ``val_loss`` (``loss``
+        without validation) are endured.
 
         Returns the history: a float64 array per name (loss, metrics, ``val_`` ones), a
         value per epoch, weighted by samples; with record="step" training values come
@@ -350,10 +351,10 @@ class Trainer:
         are additional. Raises NonFiniteError, IndexOutOfRange (with the user's line),
         GraphError, ShapeError and DTypeError for bad data, ValueError for empty data.
         """
-        ready = dataset(self._objective.inputs, data, batch_axis)
+        ready = self._dataset(data, batch_axis)
         scored = None
         if validation is not None:
-            scored = dataset(self._objective.inputs, validation, batch_axis)
+            scored = self._dataset(validation, batch_axis)
         settings = self._settings(
             ready, scored, epochs, batch_size, shuffle, seed, steps, record
         )
@@ -370,6 +371,13 @@ class Trainer:
             self._epochs = run.epoch.value
             self.history = run.history
         return self.history
+
+    def _dataset(
+        self, data: Data, batch_axis: BatchAxis, may_be_empty: bool = False
+    ) -> Dataset:
+        target = self._steps[0].target
+        seen = target.seen if target.name == "cuda" else None
+        return dataset(self._objective.inputs, data, batch_axis, may_be_empty, seen)
 
     def _settings(
         self, data: Dataset, scored: Dataset | None, epochs: int | None,
@@ -416,6 +424,7 @@ class Trainer:
         score = self._score if scored else None
         several = self._group is not None or len(self._steps) > 1
         if self.target == "reference" or (self.target == "cuda" and several):
+            data, scored = data.on_host(), scored and scored.on_host()
             return lambda: _finish(
                 lambda stop: stepwise.train(
                     run, self._steps, data, score, scored, stop, self._group

@@ -227,3 +227,70 @@ def test_a_capsule_may_go_when_python_ends():
     """
     run = subprocess.run([sys.executable, "-c", code], check=False)
     assert run.returncode == 0
+
+
+def fitted(driver, place, **options):
+    with sg.Graph(seed=0):
+        x, y = sg.input("x", ("batch", 3)), sg.input("y", ("batch",))
+        scale = sg.input("scale", (3,))
+        w = sg.parameter(np.zeros(3, "float32"), name="w")
+        loss = sg.mean((sg.sum(x * scale * w, axis=1) - y) ** 2)
+    with using(driver):
+        trainer = sg.Trainer(loss, sg.optim.SGD(0.1), target="cuda", **options)
+    rng = np.random.default_rng(0)
+    arrays = {
+        "x": rng.normal(size=(10, 3)).astype("float32"),
+        "y": rng.normal(size=10).astype("float32"),
+        "scale": np.array([1, 2, 3], "float32"),
+    }
+    data = {name: place(array) for name, array in arrays.items()}
+    settings = {"epochs": 3, "batch_size": 4, "progress": False}
+    history = trainer.fit(data, validation=data, **settings)
+    score = trainer.evaluate(data, batch_size=3)
+    return history["val_loss"].tolist(), score, w.value.tolist()
+
+
+@pytest.mark.parametrize("kind", [Foreign, Packed])
+def test_training_data_may_lie_on_the_gpu(kind, monkeypatch):
+    gpu = FakeGpu()
+    driver = gpu.driver()
+    write, sizes = driver.write, []
+    wanted = fitted(driver, lambda array: array)
+
+    def counted(address, array):
+        sizes.append(array.nbytes)
+        write(address, array)
+
+    def placed(array):
+        found = kind(driver, array)
+        sizes.clear()
+        return found
+
+    monkeypatch.setattr(driver, "write", counted)
+    assert fitted(driver, placed) == wanted
+    assert gpu.errors == []
+    assert 120 not in sizes  # x was not uploaded
+
+
+def test_groups_of_batches_take_data_on_the_gpu():
+    driver = FakeGpu().driver()
+    wanted = fitted(driver, lambda array: array, accumulate=2)
+    assert fitted(driver, lambda array: Foreign(driver, array), accumulate=2) == wanted
+
+
+def test_training_on_the_host_refuses_data_on_the_gpu():
+    driver = FakeGpu().driver()
+    x = sg.input("x", ("batch", 3))
+    w = sg.parameter(np.zeros(3, "float32"), name="w")
+    trainer = sg.Trainer(sg.mean((x - w) ** 2), optimizer=sg.optim.SGD(0.1))
+    text = "'x' requires an array on the host, got Foreign on a GPU; .* target='cuda'"
+    with pytest.raises(sg.GraphError, match=text):
+        trainer.fit({"x": Foreign(driver, X)}, progress=False)
+    with pytest.raises(sg.GraphError, match=text):
+        trainer.evaluate({"x": Foreign(driver, X)})
+
+
+def test_training_data_on_the_gpu_has_the_dtype_of_its_input():
+    driver = FakeGpu().driver()
+    with pytest.raises(sg.DTypeError, match="'x' requires float32, got float64 on a G"):
+        fitted(driver, lambda array: Foreign(driver, array.astype("float64")))
