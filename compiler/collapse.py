@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from staticgrad.compiler.kernels import (
     Access,
+    Blocks,
+    Compute,
     Index,
     Load,
     Loop,
+    Number,
+    Rest,
     Statement,
     Store,
     When,
@@ -24,7 +29,11 @@ from staticgrad.ir.size import Dim
 Strides = tuple[Dim, ...]
 Body = tuple[Statement, ...]
 
-_NESTED = (Loop, When)  # a union would be made anew at each of thousands of tests
+_NESTED = (Loop, Rest, Blocks, When)
+"""A union would be made anew at each of thousands of tests."""
+
+_NUMBERED = ("result", "value", "register", "position", "condition")
+"""Fields of statements that are values or registers; the value of a Number is none."""
 
 
 def statements_of(body: Sequence[Statement]) -> Iterator[Statement]:
@@ -42,6 +51,39 @@ def loops(axes: Sequence[int], body: Body) -> Body:
     for axis in reversed(axes):
         body = (Loop(axis, body),)
     return body
+
+
+def each_statement(body: Body, change: Callable[[Statement], Statement]) -> Body:
+    """`body` with `change` applied to every statement, to what is in it first."""
+    return tuple(
+        change(replace(s, body=each_statement(s.body, change)))
+        if isinstance(s, _NESTED)
+        else change(s)
+        for s in body
+    )
+
+
+def with_values(body: Body, number: Callable[[int], int]) -> Body:
+    """`body` with values and registers that have other numbers."""
+
+    def access(place: Access) -> Access:
+        if place.dynamic is None:
+            return place
+        return replace(place, dynamic=(number(place.dynamic[0]), place.dynamic[1]))
+
+    def change(statement: Statement) -> Statement:
+        names = (f for f in _NUMBERED if hasattr(statement, f))
+        fields: dict[str, Any] = {f: number(getattr(statement, f)) for f in names}
+        match statement:
+            case Number(value=value):
+                fields["value"] = value
+            case Compute(args=args):
+                fields["args"] = tuple(map(number, args))
+            case Load(access=place) | Store(access=place):
+                fields["access"] = access(place)
+        return replace(statement, **fields) if fields else statement
+
+    return each_statement(body, change)
 
 
 def with_strides(body: Body, change: Callable[[Strides], Strides]) -> Body:

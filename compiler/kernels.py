@@ -30,6 +30,9 @@ Combine: TypeAlias = Literal["add", "multiply", "maximum", "minimum", "and", "or
 INSIDE = "inside({0}, {extent})"
 """The template of a Compute whose result is in 0..extent-1: it may move an access."""
 
+ADD_UP = "accumulate_add({0}, {1})"
+"""The template of a Compute that adds a term to a sum in memory, in any order."""
+
 
 @dataclass(frozen=True, slots=True)
 class Operand:
@@ -193,6 +196,33 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
+class Rest:
+    """`body` for the indices of axis `axis` behind the last whole block of `unit`.
+
+    A Loop over the axis in it runs over them. `unit` is a power of two.
+    """
+
+    axis: int
+    unit: int
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """`body` for each block of at most `size` indices of axis `axis`, in order.
+
+    A Loop over the axis in it, or Blocks of a smaller size, runs over that block. All
+    of them together are the whole blocks of `unit` indices; a Rest stands before the
+    outermost. Where `size` is `unit` the loop is one of known length.
+    """
+
+    axis: int
+    size: int
+    body: tuple[Statement, ...]
+    unit: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reach:
     """Index i of axis 0 touches elements ``step * i + first .. step * i + last``."""
 
@@ -237,6 +267,8 @@ Statement: TypeAlias = (
     | Initial
     | Accumulate
     | Loop
+    | Rest
+    | Blocks
     | Tiles
     | When
 )

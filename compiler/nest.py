@@ -22,6 +22,7 @@ from staticgrad.compiler.costs import cost_of
 from staticgrad.compiler.emit import Emitter, Scope
 from staticgrad.compiler.groups import Group
 from staticgrad.compiler.kernels import (
+    ADD_UP,
     Access,
     Accumulate,
     Combine,
@@ -230,7 +231,7 @@ class _Nesting:
         start = self.row_start if own_part else self.emit.chunk.body
         start.extend((Initial(identity, combine, dtype), *loops(along, fill)))
         old, new = self.emit.new(), self.emit.new()
-        template = COMBINE_TEMPLATES[combine]
+        template = ADD_UP if combine == "add" else COMBINE_TEMPLATES[combine]
         scope.body.append(Load(old, access, dtype))
         scope.body.append(Compute(new, template, (old, value), dtype))
         scope.body.append(Store(access, new))

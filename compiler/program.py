@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from staticgrad.compiler.cascade import cascaded
 from staticgrad.compiler.codegen.cpu import NativeKernel, native
 from staticgrad.compiler.finish import loop_of
 from staticgrad.compiler.flat import Flat, flatten
@@ -107,7 +108,7 @@ def _leaf(kernel: Step) -> LoopKernel | GemmKernel:
         return loop_of(kernel)
     if isinstance(kernel, ControlKernel):
         raise CompilerBug(f"{kernel.name} has bodies where kernels stand in a row")
-    return kernel
+    return cascaded(kernel) if isinstance(kernel, LoopKernel) else kernel
 
 
 class _Dims:

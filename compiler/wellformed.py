@@ -18,11 +18,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NoReturn
 
+from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.kernels import (
     INSIDE,
     Access,
     Accumulate,
     Block,
+    Blocks,
     CheckIndex,
     Combine,
     Compute,
@@ -37,6 +39,7 @@ from staticgrad.compiler.kernels import (
     LoopKernel,
     Number,
     Operand,
+    Rest,
     Statement,
     Store,
     Tiles,
@@ -156,11 +159,13 @@ def template_fields(template: str) -> tuple[str, ...]:
 class _Level:
     """Statements of one loop that are still to come, and the values made in it.
 
-    Of a When, `written` is what was written before it, and is again after it.
+    Of a When, `written` is what was written before it, and is again after it; of
+    Blocks, `blocks` is what they are.
     """
 
     rest: Iterator[Statement]
     axis: int
+    blocks: Blocks | Rest | None = None
     made: list[int] = field(default_factory=list)
     written: frozenset[int] | None = None
 
@@ -184,6 +189,7 @@ class _Walk:
         self.registers: set[int] = set()
         self.known: set[int] = set()
         self.written: set[int] = set()
+        self.rests: set[tuple[int, int, int]] = set()  # level, axis, unit
         self.places: dict[int, tuple[object, ...]] = {}
         self.checks = 0
 
@@ -195,6 +201,8 @@ class _Walk:
                 self._close()
             elif isinstance(statement, Loop):
                 self._open(statement)
+            elif isinstance(statement, Blocks | Rest):
+                self._open_blocks(statement)
             elif isinstance(statement, When):
                 self._open_when(statement)
             else:
@@ -223,6 +231,40 @@ class _Walk:
         if loop.axis in self._axes():
             self.fail(f"loop over axis {loop.axis} inside of itself")
         self.levels.append(_Level(iter(loop.body), loop.axis))
+
+    def _open_blocks(self, blocks: Blocks | Rest) -> None:
+        """Parts of an axis that is not walked yet, but is inside of them."""
+        axis, unit = blocks.axis, blocks.unit
+        if axis in self._axes():
+            self.fail(f"blocks of axis {axis} inside of its loop")
+        around = next((b for b in self._parts() if b.axis == axis), None)
+        if isinstance(blocks, Rest):
+            wrong = around is not None or unit < 1 or unit & (unit - 1) != 0
+            self.rests.add((len(self.levels), axis, unit))
+        else:
+            wrong = self._is_part(blocks, around)
+        if wrong:
+            self.fail(f"{blocks.unit} indices of axis {axis} are no part of it")
+        every = statements_of(blocks.body)
+        if not any(isinstance(s, Loop) and s.axis == axis for s in every):
+            self.fail(f"blocks of axis {axis} without a loop over it")
+        self.levels.append(_Level(iter(blocks.body), NO_AXIS, blocks))
+
+    def _is_part(self, blocks: Blocks, around: Blocks | Rest | None) -> bool:
+        """Whether blocks leave out indices, or are none of those around them."""
+        axis, size, unit = blocks.axis, blocks.size, blocks.unit
+        if size < 1 or size % unit:
+            return True
+        if around is not None:
+            outer = around.size if isinstance(around, Blocks) else 0
+            return unit != around.unit or size >= outer
+        is_even = axis != 0 and isinstance(self.kernel.axes[axis], int)
+        if is_even and self.extents[axis] % unit == 0:
+            return False
+        return (len(self.levels), axis, unit) not in self.rests
+
+    def _parts(self) -> Iterator[Blocks | Rest]:
+        return (b.blocks for b in reversed(self.levels) if b.blocks is not None)
 
     def _open_when(self, when: When) -> None:
         self._use(when.condition, BOOL)

@@ -184,6 +184,7 @@ SIMPLE: dict[str, Simple] = {
     "absolute": _absolute,
     "sign": _sign,
     "invert": _invert,
+    "accumulate_add": _bitwise("+"),
     "bitwise_and": _bitwise("&"),
     "bitwise_or": _bitwise("|"),
     "bitwise_xor": _bitwise("^"),

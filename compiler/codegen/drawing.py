@@ -16,6 +16,7 @@ from staticgrad.compiler.kernels import (
     Index,
     Load,
     Loop,
+    Rest,
     Statement,
     result_of,
 )
@@ -34,7 +35,7 @@ def draw_name(statement: Statement) -> str | None:
 
 def drawn_in_blocks(loop: Loop) -> tuple[Compute, ...]:
     """The draws of an innermost loop that it walks along."""
-    if any(isinstance(statement, Loop) for statement in loop.body):
+    if any(isinstance(statement, Loop | Rest) for statement in loop.body):
         return ()
     made = {result_of(s): s for s in loop.body}
     return tuple(

@@ -25,6 +25,7 @@ from staticgrad.compiler.kernels import (
     Invoke,
     Load,
     Loop,
+    Rest,
     Statement,
     Store,
     When,
@@ -71,7 +72,7 @@ def arguments_ahead(
 
     None if they cannot be run ahead of the body: they read what it writes.
     """
-    if any(isinstance(statement, Loop | When) for statement in body):
+    if any(isinstance(statement, Loop | Rest | When) for statement in body):
         return None
     wanted: set[int] = set()
     kept: list[Statement] = []

@@ -28,9 +28,18 @@ AT_ONCE = (2, 4)
 
 def known_steps(start: Value, stop: Value) -> int:
     """How many steps a loop takes; 0 where that is not known."""
-    if not isinstance(start, ir.Constant) or not isinstance(stop, ir.Constant):
-        return 0
-    return int(stop.constant - start.constant)
+    if isinstance(start, ir.Constant) and isinstance(stop, ir.Constant):
+        return int(stop.constant - start.constant)
+    match stop:
+        case ir.Instruction(opname="add", operands=[first, ir.Constant() as count]):
+            return int(count.constant) if _is_same(first, start) else 0
+    return 0
+
+
+def _is_same(x: Value, y: Value) -> bool:
+    """Whether two values are one, or loaded from one place, one behind the other."""
+    loads = all(isinstance(v, ir.LoadInstr) for v in (x, y))
+    return x is y or (loads and x.operands[0] is y.operands[0])
 
 
 def hints_of(module: Any, steps: int) -> Any:

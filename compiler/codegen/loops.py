@@ -54,12 +54,14 @@ from staticgrad.compiler.codegen.shifted import Shifted, shifted
 from staticgrad.compiler.codegen.writer import Writer, canonical
 from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.kernels import (
+    Blocks,
     CheckIndex,
     Compute,
     Invoke,
     Loop,
     LoopKernel,
     Operand,
+    Rest,
     Statement,
     Tiles,
     When,
@@ -139,6 +141,8 @@ class _Kernel:
         self.pieces = pieces_of(kernel)
         self.areas = _most_areas(kernel, self.pieces)
         self.drawn: dict[int, tuple[int, str]] = {}  # result -> area, index
+        self.spans: dict[int, tuple[str, str]] = {0: ("begin", "end")}
+        self.wholes: dict[int, str] = {}  # axis -> where its whole blocks end
         self.after_scratch = "0"
 
     def source(self) -> KernelSource:
@@ -216,6 +220,12 @@ class _Kernel:
             if isinstance(statement, Loop):
                 self.loop(statement)
                 continue
+            if isinstance(statement, Rest):
+                self.rest(statement)
+                continue
+            if isinstance(statement, Blocks):
+                self.in_blocks(statement)
+                continue
             if isinstance(statement, When):
                 self.when(statement, exact)
                 continue
@@ -256,10 +266,8 @@ class _Kernel:
         return f"{site.op}{at(site.source)}"
 
     def loop(self, loop: Loop) -> None:
-        """A loop over an axis."""
-        first, last = "begin", "end"
-        if loop.axis:
-            first, last = "0", self.names.dim(self.kernel.axes[loop.axis])
+        """A loop over an axis, or over the block of it that is being walked."""
+        first, last = self._range(loop.axis)
         running = running_of(loop, self.kernel.axes[loop.axis])
         if running is not None:
             self.running(running, last)
@@ -302,6 +310,42 @@ class _Kernel:
             for pair in keeping.kept if keeping else ():
                 value, later = map(self.names.value, pair)
                 self.writer.line(f"{value} = {later}")
+
+    def _range(self, axis: int) -> tuple[str, str]:
+        """Where the indices of an axis begin and end."""
+        if axis in self.spans:
+            return self.spans[axis]
+        return "0", self.names.dim(self.kernel.axes[axis])
+
+    def rest(self, rest: Rest) -> None:
+        """The body for what is behind the whole blocks of an axis."""
+        axis, unit = rest.axis, rest.unit
+        first, last = self._range(axis)
+        if first == "0" and last.isdecimal():
+            self.wholes[axis] = str(int(last) // unit * unit)
+        else:
+            self.wholes[axis] = f"whole{axis}"
+            whole = f"{last} - ({last} - {first} & {unit - 1})"
+            self.writer.line(f"whole{axis} = {whole}")
+        self.spans[axis] = self.wholes[axis], last
+        self.statements(rest.body, exact=True)
+        self.spans[axis] = first, last
+
+    def in_blocks(self, blocks: Blocks) -> None:
+        """The body for each block of an axis; the smallest ones are whole."""
+        axis, size = blocks.axis, blocks.size
+        span = self._range(axis)
+        first, last = span[0], self.wholes.pop(axis, span[1])
+        start, stop = f"first{axis}_{size}", f"last{axis}_{size}"
+        self.writer.line(f"for {start} in range({first}, {last}, {size}):")
+        with self.writer.indented():
+            if size == blocks.unit:
+                stop = f"{start} + {size}"
+            else:
+                self.writer.line(f"{stop} = minimum({start} + {size}, {last})")
+            self.spans[axis] = start, stop
+            self.statements(blocks.body, exact=True)
+        self.spans[axis] = span
 
     def _first_kept(self, loop: Loop, keeping: Shifted, first: str, last: str) -> None:
         """What the index before would have left, ahead of the first one."""

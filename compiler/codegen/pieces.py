@@ -27,6 +27,7 @@ from staticgrad.compiler.kernels import (
     Load,
     Loop,
     LoopKernel,
+    Rest,
     Statement,
     Store,
     Value,
@@ -86,7 +87,7 @@ def operations(statement: Statement) -> int:
 def in_pieces(loop: Loop, kernel: LoopKernel) -> Pieces | None:
     """The body of an innermost loop in pieces; None if it stays as it is."""
     body = loop.body
-    if any(isinstance(statement, Loop | When) for statement in body):
+    if any(isinstance(statement, Loop | Rest | When) for statement in body):
         return None
     drawn = frozenset(s.result for s in drawn_in_blocks(loop))
     weights = [1 if result_of(s) in drawn else operations(s) for s in body]

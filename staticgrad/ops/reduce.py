@@ -347,6 +347,10 @@ def sum(
     `initial` is added to it, converted to its dtype; `where`, which broadcasts to `a`,
     tells which elements count. What it leaves out has the gradient 0.
 
+    Floats are added up in blocks (compiler/cascade.py), halves of precision in float32:
+    the error is about 1e-7 of the sum of magnitudes, and at most some 200 times half a
+    unit in the last place of it for vectors, up to a hundred million of them.
+
     >>> import staticgrad as sg
     >>> sg.compile(sg.sum([[1, 2], [3, 4]], axis=0), target="reference")()
     array([4, 6])
