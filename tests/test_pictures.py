@@ -116,6 +116,22 @@ def test_graph_drops_what_nobody_holds():
     assert graph.ends == (y,)
 
 
+def test_bodies_are_named_by_what_they_are_and_counted_within_the_picture():
+    def picture():
+        with Graph() as graph:
+            x = sg.input("x", ("t", 3))
+            c, y = sg.scan(lambda c, v: (sg.tanh(c + v), c), np.zeros(3, "f4"), x)
+            z = sg.cond(sg.sum(c) > 0, lambda: sg.sum(y), lambda: sg.sum(c))
+            w = sg.while_loop(lambda s: s < 9, lambda s: s * 2, z)
+            assert w.shape == ()
+        return graph_pictures.graph_svg(graph)
+
+    shown = set(texts(picture()))
+    names = {"scan 1", "switch 1, case 0", "switch 1, case 1"}
+    assert shown >= names | {"while_loop 1, condition", "while_loop 1, body"}
+    assert set(texts(picture())) == shown
+
+
 def test_empty_graph():
     with Graph() as graph:
         pass

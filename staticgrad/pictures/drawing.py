@@ -8,6 +8,7 @@ number to a higher one, updates of stored leaves aside.
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -147,6 +148,9 @@ def as_graph(
     return Graph.closed((), tuple(values))
 
 
+BODIES = {"repeat": (", condition", ", body"), "replay": (", step", ", way back")}
+
+
 def _all_nodes(
     graph: Graph,
 ) -> tuple[list[Node], dict[Node, str], list[tuple[Tensor, Node]]]:
@@ -154,6 +158,7 @@ def _all_nodes(
     nodes: list[Node] = []
     scopes: dict[Node, str] = {}
     bodies: list[tuple[Tensor, Node]] = []
+    counts: Counter[str] = Counter()
     stack: list[tuple[Graph, str, Node | None]] = [(graph, "", None)]
     while stack:
         inner, prefix, owner = stack.pop()
@@ -164,15 +169,30 @@ def _all_nodes(
         nodes[:0] = [node for node in found if node not in scopes]
         for node in found:
             scopes.setdefault(node, join(prefix, _scope(node)))
-            name = join(scopes[node], f"{node.op.name} {node.number}")
+            if not node.graphs:
+                continue
+            counts[node.op.name] += 1
+            name = join(scopes[node], f"{node.op.name} {counts[node.op.name]}")
             stack += [
-                (body, f"{name} body {n}" if len(node.graphs) > 1 else name, node)
-                for n, body in enumerate(node.graphs)
+                (body, f"{name}{part}", node)
+                for body, part in zip(node.graphs, _parts(node), strict=True)
             ]
         if owner is not None:
             bodies += [(t, owner) for t in dict.fromkeys(inner.outputs)]
     _adopt(nodes, scopes)
     return _in_order(nodes, bodies), scopes, bodies
+
+
+def _parts(node: Node) -> list[str]:
+    """What each graph in `node` is, behind the node's name."""
+    count = len(node.graphs)
+    code = node.op.code
+    if isinstance(code, Control) and code.form == "branch":
+        return [f", case {n}" for n in range(count)]
+    names = BODIES.get(code.form, ()) if isinstance(code, Control) else ()
+    if len(names) == count:
+        return list(names)
+    return [""] if count == 1 else [f", body {n}" for n in range(count)]
 
 
 def _in_order(
