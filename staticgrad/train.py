@@ -150,6 +150,12 @@ class Trainer:
         self._last: Run | None = None
         self.history: History = {}
 
+    def __repr__(self) -> str:
+        inputs = ", ".join(
+            f"{leaf.name}: {leaf.type}" for leaf in self._objective.inputs
+        )
+        return f"Trainer({inputs}; {', '.join(map(repr, self.optimizers))})"
+
     def tap(
         self,
         tensor: Tensor,

@@ -141,6 +141,54 @@ def test_reset_clears_moments_but_not_the_learning_rate():
     assert [name for name, any_ in kept.items() if any_] == ["learning_rate"]
 
 
+class Averaged(sg.optim.Adam):
+    """Adam that keeps an average of the parameters as they are after each step."""
+
+    def updates(self, grads, params):
+        pairs = super().updates(grads, params)
+        new = dict(pairs)
+        for leaf in params:
+            average = self.new_state(f"{leaf.name}.average", leaf.value)
+            pairs.append((average, 0.9 * average + 0.1 * new[leaf]))
+        return pairs
+
+
+def test_an_average_of_weights_is_one_more_pair(tmp_path):
+    def trained(steps, optimizer):
+        with sg.Graph():
+            p = sg.parameter(START, name="p")
+            loss = sg.sum((p - TARGET) ** 2)
+        trainer = sg.Trainer(loss, optimizer)
+        trainer.fit({}, steps=steps, progress=False)
+        return p, trainer
+
+    kept, trainer = Averaged(0.1), None
+    _, trainer = trained(3, kept)
+    expected = START
+    for steps in (1, 2, 3):
+        after, _ = trained(steps, sg.optim.Adam(0.1))
+        expected = 0.9 * expected + 0.1 * after.value
+    np.testing.assert_allclose(kept.states["p.average"].value, expected, rtol=1e-6)
+    trainer.save(tmp_path / "run")
+    other = Averaged(0.1)
+    _, again = trained(0, other)
+    again.load(tmp_path / "run")
+    assert np.array_equal(
+        other.states["p.average"].value, kept.states["p.average"].value
+    )
+
+
+def test_an_optimiser_shows_its_arguments():
+    shown = repr(sg.optim.AdamW(0.01, betas=(0.5, 0.9)))
+    assert shown.startswith("Adam(learning_rate=0.01, ")
+    assert "betas=(0.5, 0.9)" in shown
+    assert "cosine" not in repr(sg.optim.SGD(0.1))
+    with sg.Graph():
+        x, w = sg.input("x", ("batch",)), sg.parameter(1.0, name="w")
+        trainer = sg.Trainer(sg.mean(w * x), sg.optim.SGD(0.1))
+    assert repr(trainer).startswith("Trainer(x: float32[batch]; SGD(learning_rate=0.1")
+
+
 def test_bad_arguments():
     with pytest.raises(sg.GraphError, match="learning rate >= 0"):
         sg.optim.SGD(-1)

@@ -161,6 +161,7 @@ def test_bernoulli_takes_a_probability_per_element():
     [
         (lambda r: r.uniform(np.zeros(4), (2,)), DTypeError, "key of dtype uint32"),
         (lambda r: r.uniform(r.split(r.key(0)), (2,)), ShapeError, "key of four words"),
+        (lambda r: r.categorical(np.ones(3, "u4"), [0.0]), ShapeError, "sg.stack"),
         (
             lambda r: r.uniform(r.key(0), (2,), "int32"),
             DTypeError,

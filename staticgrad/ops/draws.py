@@ -190,8 +190,8 @@ def key_words(seed: int) -> npt.NDArray[np.uint32]:
 def one_key(name: str, key: ArrayLike) -> Tensor:
     """`key` as a Tensor, which is not several, on behalf of the function `name`."""
     words = as_tensor(key)
-    if words.ndim > 1:
-        advice = "use sg.vmap over several keys"
+    if words.dtype == UINT32 and words.shape != (WORDS,):
+        advice = "map with sg.vmap over several keys, which sg.stack or fold_in makes"
         raise shape_error(name, (words,), "a key of four words", advice)
     return words
 
@@ -216,9 +216,15 @@ def fold_in(key: ArrayLike, n: ArrayLike) -> Tensor:
 
 
 def split(key: ArrayLike, num: int = 2) -> list[Tensor]:
-    """`num` new keys from one; do not use `key` itself afterwards.
+    """`num` new keys from one, a list; do not use `key` itself afterwards.
+
+    For ``vmap`` and ``scan``, which map over an axis, make an array of them with
+    ``sg.stack``, or with ``fold_in(key, np.arange(num))``.
 
     >>> import staticgrad as sg
     >>> first, second = sg.random.split(sg.random.key(0))
+    >>> keys = sg.stack(sg.random.split(sg.random.key(0), 10))
+    >>> print(sg.vmap(lambda key: sg.random.normal(key, (3,)))(keys).type)
+    float32[10, 3]
     """
     return unstacked("split", fold_in(key, np.arange(num, dtype=np.uint32)))

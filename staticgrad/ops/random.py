@@ -88,6 +88,9 @@ def inside_loop(position: Tensor) -> Iterator[None]:
 def layer_key() -> Tensor:
     """A key for the next layer of the open Graph that draws.
 
+    For noise in a model of one's own: ``h + sg.random.normal(layer_key(), h.shape)``
+    adds other numbers in each step of a training.
+
     The Graph has one State, "random_stream": two words of seed and a step counter.
     Layer number n folds n into it, and the position of the loop in whose body it is
     called, of each loop where they are nested. A step in train mode advances the

@@ -37,6 +37,13 @@ class Optimizer:
         self._states: dict[str, State] = {}
         self._now: Tensor = self._rate
 
+    def __repr__(self) -> str:
+        told = {k: v for k, v in vars(self).items() if k[0] != "_" and v is not None}
+        parts = [f"{name}={value!r}" for name, value in told.items()]
+        if self.schedule is None:
+            parts.insert(0, f"learning_rate={self.learning_rate!r}")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
     @property
     def learning_rate(self) -> float:
         """The step size, read anew at each step; that at which a schedule starts."""
