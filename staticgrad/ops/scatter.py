@@ -8,8 +8,8 @@ to combine is differentiable:
 * maximum, minimum: shared equally among all that tie for the result, x included;
 * multiply: times the product of all other factors.
 
-Weakness: the second derivative of a product that has zeros among its factors leaves out
-the pairs that contain a zero.
+Weakness: the third derivative of a product leaves out what contains two other zeros
+among its factors.
 """
 
 from __future__ import annotations
@@ -166,16 +166,21 @@ def _multiply_vjp(
 
 
 def _others(base: Tensor, updates: Tensor, place: _Place) -> Tensor:
-    """The product of all other factors, from the number of zeros among the updates."""
-    zero = updates == filled(0, updates)
-    factors = named("where", zero, filled(1, updates), updates)
-    counts = place.put(filled(0, base, INT64), cast(zero, INT64), "add")
-    zeros = place.take(counts)
-    rest = place.take(place.put(base, factors, "multiply"))
+    """The product of all other factors, from the number of zeros among the updates.
+
+    No other zero: the quotient by the own factor. One: nothing, as a multiple of that
+    zero, whose derivative is the product of what is left.
+    """
     nothing = filled(0, updates)
-    at_zero = named("where", zeros == 1, rest, nothing)
-    elsewhere = named("where", zeros == 0, rest / factors, nothing)
-    return named("where", zero, at_zero, elsewhere)
+    zero = updates == nothing
+    factors = named("where", zero, filled(1, updates), updates)
+    count = place.put(filled(0, base, INT64), cast(zero, INT64), "add")
+    others = place.take(count) - cast(zero, INT64)
+    rest = place.take(place.put(base, factors, "multiply")) / factors
+    own = named("where", zero, updates, nothing)
+    other = place.take(place.put(filled(0, base), own, "add")) - own
+    full = named("where", others == 0, rest, nothing)
+    return full + named("where", others == 1, rest, nothing) * other
 
 
 def _jvp(
@@ -249,6 +254,8 @@ def _samples() -> list[Sample]:
         found.append(Sample(counts, _at(0, how)))
     wide = numbers(2, 5), np.array([1, 0]), numbers(2, 2, 3) + 1.1
     found += [Sample(wide, {**_at(1, how), "window": 3}) for how in every[:2]]
+    zeros = np.array([0.0, 0.0, 0.0, 2.0, 3.0, 0.0, 0.0, 0.0])
+    found.append(Sample((numbers(4), np.arange(8) // 2, zeros), _at(0, "multiply")))
     flags = np.array([True, False]), np.array([1, 0, 1]), np.array([True, True, False])
     return [*found, Sample(flags, _at(0, "set"))]
 
