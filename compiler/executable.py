@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from weakref import WeakSet
 
 import numpy as np
@@ -25,7 +25,7 @@ from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.profile import Profile, profile
 from staticgrad.compiler.taps import Tap, Tapping, check_inputs, checked, warn
 from staticgrad.errors import GraphError, NonFiniteError
-from staticgrad.ir.node import Input, Tensor
+from staticgrad.ir.node import Input, Tensor, not_pickled
 from staticgrad.ir.size import symbols
 from staticgrad.ir.source import at, here
 
@@ -120,6 +120,9 @@ class Executable:
         self._sizes: Mapping[str, int] | None = _static(inputs, sizes)
         if self._sizes is not None and not isinstance(target, ReferenceTarget):
             target.plan(self._sizes)
+
+    def __reduce__(self) -> NoReturn:
+        raise not_pickled(f"an {self!r}")
 
     def __repr__(self) -> str:
         return f"Executable({', '.join(f'{x.name}: {x.type}' for x in self.inputs)})"

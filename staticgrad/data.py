@@ -88,7 +88,8 @@ class Dataset:
         if not self.batched:
             raise GraphError(
                 f"batch_size requires an input with a 'batch' axis, got {wanted} for "
-                "inputs without one; leave it out, or name the axis 'batch'"
+                "inputs without one; leave it out, name the axis 'batch', or give "
+                "batch_axis="
                 f"{at(here())}"
             )
         wanted = whole("batch_size", wanted)

@@ -229,9 +229,12 @@ def _tensors(leaves: Sequence[Any]) -> list[Tensor]:
     allowed = (Tensor, *_KNOWN) if tensors else (Tensor,)
     for leaf in leaves:
         if not isinstance(leaf, allowed):
+            advice = "call it on tensors such as sg.input('x', shape)"
+            if not callable(leaf):
+                advice = "wrap a number in sg.constant"
             raise GraphError(
                 f"compile requires tensors as outputs, got {type(leaf).__name__}; "
-                f"wrap a number in sg.constant{at(here())}"
+                f"{advice}{at(here())}"
             )
     return tensors
 

@@ -347,3 +347,10 @@ if is_x86() and "NUMBA_CPU_NAME" not in os.environ:
             command, env=os.environ | older, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_integers_beside_halves_count_for_the_dtype_of_composites():
+    x, n = sg.input("x", (3,), "float16"), sg.input("n", (3,), "int16")
+    assert sg.logaddexp(x, n).dtype == sg.result_type(x, n) == np.float32
+    assert sg.mean(x, axis=np.int64(0)).dtype == np.float16
+    assert sg.average(x, weights=np.arange(3)).dtype == np.float64

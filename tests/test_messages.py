@@ -4,6 +4,8 @@
 user's. What single ops refuse is in test_ops_errors.py.
 """
 
+import copy
+import pickle
 import re
 from pathlib import Path
 
@@ -70,6 +72,20 @@ CASES = {
     "parameter": (DTYPE, lambda m: sg.parameter("text")),
     "constant": (DTYPE, lambda m: sg.constant(m.w)),
     "reopened": (GRAPH, lambda m: m.reopened()),
+    "size is data": (SHAPE, lambda m: sg.zeros(sg.argmax(m.x))),
+    "shape is data": (SHAPE, lambda m: sg.broadcast_to(m.loss, (m.y[0], 2))),
+    "arange is data": (SHAPE, lambda m: sg.arange(m.y[0])),
+    "linspace is data": (SHAPE, lambda m: sg.linspace(0, 1, m.y[0])),
+    "scan is data": (
+        SHAPE,
+        lambda m: sg.scan(lambda c, _: (c, c), 0.0, length=m.y[0]),
+    ),
+    "size as number": (TypeError, lambda m: range(m.x.shape[0])),
+    "seed": (DTYPE, lambda m: sg.random.key(m.loss)),
+    "seeds": (SHAPE, lambda m: sg.random.key(m.y)),
+    "format": (TypeError, lambda m: f"{m.loss:.3f}"),
+    "copy": (TypeError, lambda m: copy.deepcopy(m.w)),
+    "vectorize": (TypeError, lambda m: np.vectorize(abs)(m.w)),
     "update outside": (GRAPH, lambda m: sg.update(m.w, m.w)),
     "if": (GRAPH, lambda m: bool(m.loss)),
     "asarray": (TypeError, lambda m: np.asarray(m.w)),
@@ -89,6 +105,8 @@ CASES = {
     # compiling
     "missing input": (GRAPH, lambda m: sg.compile(m.loss, inputs=[m.x])),
     "output": (GRAPH, lambda m: sg.compile(3.0)),
+    "output function": (GRAPH, lambda m: sg.compile(lambda x: x + 1)),
+    "pickle": (TypeError, lambda m: pickle.dumps(m.compiled())),
     "unknown size": (GRAPH, lambda m: sg.compile(sg.zeros((sg.Size.symbol("n"),)))),
     "sizes": (GRAPH, lambda m: m.compiled(sizes={"z": 1})),
     "pairs": (GRAPH, lambda m: m.compiled(updates=[3])),

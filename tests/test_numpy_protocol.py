@@ -2,8 +2,10 @@
 
 import re
 
+import numba
 import numpy as np
 import pytest
+import scipy.special
 
 import staticgrad as sg
 from staticgrad.ir.node import Tensor
@@ -247,6 +249,43 @@ def test_names_of_numpys_that_are_missing_lead_to_others(name):
     with pytest.raises(AttributeError, match=text):
         getattr(sg, name)
     assert not hasattr(sg, "nothing_of_this_name")
+
+
+@pytest.mark.parametrize("ufunc", [np.add, np.multiply, np.arctan2, np.less, np.hypot])
+def test_outer_ufuncs(ufunc):
+    x, other = sg.input("x", (2, 3), "float64"), np.array([0.5, -2.0])
+    for y, known in (
+        (ufunc.outer(x, other), ufunc.outer(VALUE, other)),
+        (ufunc.outer(other, x), ufunc.outer(other, VALUE)),
+        (ufunc.outer(x, 2.0), ufunc.outer(VALUE, 2.0)),
+    ):
+        assert isinstance(y, Tensor)
+        np.testing.assert_allclose(value_of(y, x), known, rtol=1e-14)
+
+
+SPECIAL = ("erf", "erfc", "expit", "psi", "gammaln", "log1p")
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_ufuncs_of_scipy(name):
+    function = getattr(scipy.special, name)
+    x = sg.input("x", (2, 3), "float64")
+    y = function(abs(x))
+    assert isinstance(y, Tensor)
+    np.testing.assert_allclose(value_of(y, x), function(abs(VALUE)), rtol=1e-12)
+
+
+@numba.vectorize(["float64(float64)"])
+def square(x):
+    return x * x * x
+
+
+@pytest.mark.parametrize(
+    "ufunc", [square, np.frompyfunc(abs, 1, 1), scipy.special.ndtr]
+)
+def test_a_ufunc_of_somebody_else_is_not_taken_for_ours(ufunc):
+    with pytest.raises(TypeError, match=r"sg\.custom_op.*  at test_numpy_protocol\.py"):
+        ufunc(sg.input("x", (2, 3), "float64"))
 
 
 def test_every_suggestion_exists():

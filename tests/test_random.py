@@ -57,6 +57,14 @@ def test_key_keeps_64_bits_of_the_seed():
     assert sg.random.key(2**40 + 7).value.tolist() == [7, 256, 0, 0]
     assert sg.random.key(-1).value.tolist() == [FULL, FULL, 0, 0]
     assert sg.random.key(np.int64(3)).value.tolist() == [3, 0, 0, 0]
+
+
+def test_a_seed_may_be_an_input():
+    seed = sg.input("seed", (), "int64")
+    for target in ("reference", "cpu"):
+        f = sg.compile(sg.random.key(seed), target=target)
+        for number in (3, 2**40 + 7, -1):
+            assert f(number).tolist() == sg.random.key(number).value.tolist()
     with pytest.raises(DTypeError, match="an integer seed"):
         sg.random.key(0.5)
 

@@ -20,6 +20,7 @@ from staticgrad.ir.types import INT64, TensorType
 from staticgrad.ops.casting import cast
 from staticgrad.ops.named import named
 from staticgrad.ops.promote import ArrayLike, as_tensor
+from staticgrad.ops.rules import shape_error
 from staticgrad.trees import TreeDef, flatten, unflatten
 
 
@@ -158,6 +159,9 @@ def _length(
             )
         sizes[tensor.shape[0]] = None
     if length is not None:
+        if isinstance(length, Tensor):
+            rule = "a length that is known before the graph runs"
+            raise shape_error("scan", (length,), rule, "use sg.fori_loop")
         sizes[length] = None
     if not sizes:
         raise GraphError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import sys
 from contextvars import ContextVar
@@ -10,9 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+import numpy as np
+
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 _COMPILER = str(Path(_PACKAGE).parent / "compiler")
-_HIDDEN = (_PACKAGE + os.sep, _COMPILER + os.sep, copy.__file__)
+_SITE = Path(np.__file__).resolve().parent.parent
+_CALLERS = [str(_SITE / name) for name in ("numpy", "scipy", "numba")]
+# ours, and those that call us on behalf of a line of the user's
+_HIDDEN = tuple(folder + os.sep for folder in (_PACKAGE, _COMPILER, *_CALLERS))
+_LIBRARY = str(Path(os.__file__).resolve().parent) + os.sep  # copy, pickle, functools
+_INSTALLED = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +56,19 @@ def here() -> Source | None:
     if origin is not None:
         return origin.source
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_HIDDEN):
+    while frame is not None and _hidden(frame.f_code.co_filename):
         frame = frame.f_back
     if frame is None:
         return None
     code = frame.f_code
     return Source(code.co_filename, frame.f_lineno, code.co_qualname)
+
+
+def _hidden(file: str) -> bool:
+    """Whether no line of this file is one of the user's program."""
+    if file.startswith(_LIBRARY):
+        return not file.startswith(_INSTALLED, len(_LIBRARY))
+    return file.startswith(_HIDDEN)
 
 
 def called(source: Source | None, name: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +22,12 @@ from staticgrad.ir.node import Constant, Tensor
 from staticgrad.ir.op import Bad, Op, Random, Sample, define
 from staticgrad.ir.size import Shape
 from staticgrad.ir.source import at, here
-from staticgrad.ir.types import UINT32, DType, TensorType, kind_of
+from staticgrad.ir.types import UINT32, UINT64, DType, TensorType, kind_of
 from staticgrad.ops import philox
+from staticgrad.ops.bits import right_shift
 from staticgrad.ops.casting import cast
 from staticgrad.ops.leaves import frozen
-from staticgrad.ops.place import unstacked
+from staticgrad.ops.place import stack, unstacked
 from staticgrad.ops.promote import ArrayLike, as_tensor
 from staticgrad.ops.rules import dtype_error, shape_error
 from staticgrad.ops.shape import expand_dims
@@ -166,14 +167,29 @@ FOLD_IN = define(
 # ---- keys --------------------------------------------------------------------------
 
 
-def key(seed: int) -> Constant:
+@overload
+def key(seed: int) -> Constant: ...
+@overload
+def key(seed: Tensor) -> Tensor: ...
+def key(seed: int | Tensor) -> Tensor:
     """A key: the low 64 bits of the integer `seed`, then two words of 0.
+
+    `seed` may be an integer scalar tensor, such as an input: every call draws anew.
 
     >>> import staticgrad as sg
     >>> sg.random.key(5).value.tolist()
     [5, 0, 0, 0]
     """
-    return frozen(key_words(seed))
+    if not isinstance(seed, Tensor):
+        return frozen(key_words(seed))
+    if kind_of(seed.dtype) not in "iu":
+        raise dtype_error("key", (seed,), "an integer seed", "cast with .astype")
+    if seed.ndim:
+        rule = "one seed, a scalar"
+        raise shape_error("key", (seed,), rule, "fold numbers into one key")
+    number = cast(seed, UINT64)
+    words = [cast(number, UINT32), cast(right_shift(number, 32), UINT32)]
+    return stack([*words, *[frozen(np.zeros((), UINT32))] * 2])
 
 
 def key_words(seed: int) -> npt.NDArray[np.uint32]:

@@ -17,9 +17,16 @@ from staticgrad.ir.size import Dim, Size
 from staticgrad.ir.types import INT64
 from staticgrad.ops.arithmetic import add, multiply
 from staticgrad.ops.casting import cast
-from staticgrad.ops.leaves import ShapeLike, as_shape, dtype_of, frozen, is_number
+from staticgrad.ops.leaves import (
+    ShapeLike,
+    as_shape,
+    dtype_of,
+    frozen,
+    is_number,
+)
 from staticgrad.ops.named import named
 from staticgrad.ops.promote import ArrayLike, as_tensor, astype
+from staticgrad.ops.rules import size_is_data
 
 
 def _filled(shape: tuple[Dim, ...], value: Tensor) -> Tensor:
@@ -167,6 +174,9 @@ def arange(
     """
     first: Any = 0 if stop is None else start
     last: Any = start if stop is None else stop
+    for bound in (first, last, step):
+        if isinstance(bound, Tensor):
+            raise size_is_data("arange", bound)
     if not isinstance(first, Size) and not isinstance(last, Size):
         found = None if dtype is None else dtype_of("arange", dtype)
         return frozen(np.arange(first, last, step, dtype=found))

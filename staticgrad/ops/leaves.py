@@ -40,6 +40,7 @@ from staticgrad.ir.types import (
     kind_of,
     require_range,
 )
+from staticgrad.ops.rules import size_is_data
 
 ShapeLike: TypeAlias = "int | str | Size | Iterable[int | str | Size]"
 
@@ -258,7 +259,7 @@ def dtype_of(name: str, dtype: npt.DTypeLike) -> DType:
 
 def as_shape(name: str, shape: ShapeLike, names: bool = False) -> Shape:
     """`shape` as a tuple of dimensions; strings, if allowed, become symbolic sizes."""
-    if isinstance(shape, int | str | Size | np.integer):
+    if isinstance(shape, int | str | Size | np.integer | Tensor):
         shape = (shape,)
     return tuple(_as_dim(name, dim, names) for dim in shape)
 
@@ -268,6 +269,8 @@ def _as_dim(name: str, dim: int | str | Size, names: bool) -> Dim:
         return dim
     if isinstance(dim, str) and names and dim.isidentifier():
         return Size.symbol(dim)
+    if isinstance(dim, Tensor):
+        raise size_is_data(name, dim)
     try:
         length = operator.index(dim)  # type: ignore[arg-type]
     except TypeError:

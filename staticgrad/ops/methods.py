@@ -36,7 +36,7 @@ from staticgrad.ops import (
 from staticgrad.ops import reduce as reductions
 from staticgrad.ops.activations import clip
 from staticgrad.ops.at import at_of
-from staticgrad.ops.promote import astype
+from staticgrad.ops.promote import as_tensor, astype
 from staticgrad.ops.protocol import EQUIVALENTS, array_function, array_ufunc
 from staticgrad.ops.rules import shape_error
 
@@ -170,6 +170,13 @@ def _scalar(what: str) -> Callable[[Tensor], NoReturn]:
     return run
 
 
+def _format(self: Tensor, form: str) -> str:
+    """The description, as of ``str(x)``; a value has no digits yet."""
+    if form:
+        raise _no_value(self, f"the format {form!r}", TypeError)
+    return str(self)
+
+
 def _index(self: Tensor) -> NoReturn:
     raise TypeError(
         f"index requires a value, got {self.type}, which has one only when the graph "
@@ -273,6 +280,7 @@ METHODS: dict[str, Any] = {
     "__int__": _scalar("int"),
     "__complex__": _scalar("complex"),
     "__index__": _index,
+    "__format__": _format,
     "__array__": _array,
     "__array_ufunc__": array_ufunc,
     "__array_function__": array_function,
@@ -336,13 +344,48 @@ def _swapped(function: Binary) -> Binary:
     return lambda x, y: function(y, x)
 
 
+def _size_ufunc(
+    self: Size, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any
+) -> Any:
+    """A NumPy ufunc on sizes: an operator where it is one, which may be exact."""
+    names = SIZE_OPERATORS.get(ufunc.__name__)
+    if names is None or method != "__call__" or options:
+        return array_ufunc(as_tensor(self), ufunc, method, *inputs, **options)
+    first, second = inputs
+    if isinstance(first, Size):
+        return getattr(first, names[0])(second)
+    return getattr(second, names[1])(first)
+
+
+# from a ufunc to the methods of its first and its second argument
+SIZE_OPERATORS = {
+    **{f.__name__: (f"__{n}__", f"__r{n}__") for n, f in list(OPERATORS.items())[:7]},
+    "equal": ("__eq__", "__eq__"),
+    "not_equal": ("__ne__", "__ne__"),
+}
+
+
+def _size_index(self: Size) -> NoReturn:
+    raise TypeError(
+        f"index requires a number, got the size {self}, which is known at the call "
+        "only; loop with sg.scan or sg.fori_loop, count with sg.arange, fill with "
+        f"sg.zeros and the like{at(here())}"
+    )
+
+
 def install_sizes(kind: type[Size]) -> None:
-    """Give `kind` arithmetic with floats, arrays and Tensors; it becomes a Tensor."""
+    """Give `kind` arithmetic with floats, arrays and Tensors; it becomes a Tensor.
+
+    So does a comparison: only whether two sizes are equal for all values is known.
+    """
     for name, function in list(OPERATORS.items())[:7]:
         for prefix, run in (("", function), ("r", _swapped(function))):
             dunder = f"__{prefix}{name}__"
             setattr(kind, dunder, _of_size(getattr(kind, dunder, None), run))
-    kind.__array_ufunc__ = None  # type: ignore[attr-defined]
+    for name in ("lt", "le", "gt", "ge"):
+        setattr(kind, f"__{name}__", _of_size(None, COMPARISONS[name]))
+    kind.__index__ = _size_index  # type: ignore[attr-defined]
+    kind.__array_ufunc__ = _size_ufunc  # type: ignore[attr-defined]
 
 
 def install(kind: type[Tensor]) -> None:

@@ -127,7 +127,7 @@ def widened(function: F) -> F:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        found = [_float_type(value) for value in (*args, *kwargs.values())]
+        found = [_array_type(value) for value in (*args, *kwargs.values())]
         types = [kind for kind in found if kind is not None]
         if not any(is_half(kind.dtype) for kind in types) or "dtype" in kwargs:
             return function(*args, **kwargs)
@@ -146,17 +146,17 @@ def _narrow(result: Tensor, dtype: DType) -> Tensor:
     return cast(result, dtype) if narrow else result
 
 
-def _float_type(value: Any) -> TensorType | None:
-    """The type of a float tensor or array; None for anything else."""
+def _array_type(value: Any) -> TensorType | None:
+    """The type of a tensor, array or NumPy float; None for numbers such as an axis."""
     if isinstance(value, Tensor):
-        return value.type if is_float(value.dtype) else None
-    if isinstance(value, np.ndarray | np.generic) and is_float(value.dtype):
-        return TensorType(value.shape, value.dtype)
-    return None
+        return value.type
+    is_array = isinstance(value, np.ndarray) and value.ndim > 0
+    is_number = isinstance(value, np.ndarray | np.generic) and is_float(value.dtype)
+    return TensorType(value.shape, value.dtype) if is_array or is_number else None
 
 
 def _wide(value: Any) -> Any:
-    kind = _float_type(value)
+    kind = _array_type(value)
     if kind is None or not is_half(kind.dtype):
         return value
     return cast(as_tensor(value), FLOAT32)

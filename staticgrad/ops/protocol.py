@@ -7,6 +7,7 @@ says so and, where there is one, names what to use instead.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -91,6 +92,17 @@ OTHER_NAMES = {
 }
 
 
+SPECIAL: dict[str, Callable[..., Any]] = {}
+"""Functions for the ufuncs of scipy.special, by their names there."""
+
+SPECIAL_NAMES = {
+    **{name: name for name in ("cbrt", "erf", "erfc", "erfinv", "exp2", "expm1")},
+    **{name: name for name in ("gammaln", "log1p", "xlogy")},
+    "expit": "sigmoid",
+    "psi": "digamma",
+}
+
+
 def fill(
     functions: Mapping[str, Callable[..., Any]], names: Iterable[str], prefix: str = ""
 ) -> None:
@@ -98,6 +110,8 @@ def fill(
 
     `prefix` is "linalg." for those that NumPy has in np.linalg.
     """
+    special = {k: functions[v] for k, v in SPECIAL_NAMES.items() if v in functions}
+    SPECIAL.update(special)
     space = np.linalg if prefix else np
     own = REDUCTIONS.values()
     for name in names:
@@ -111,6 +125,10 @@ def array_ufunc(
 ) -> Any:
     """A NumPy ufunc on Tensors; `method` is "__call__", "reduce" or another."""
     name = ufunc.__name__
+    if getattr(np, name, None) is not ufunc:
+        return _foreign(ufunc, name, method, inputs, options)
+    if method == "outer":
+        return _outer(name, *inputs, **options)
     if method == "reduce":
         return _reduce(name, *inputs, **options)
     if method == "accumulate" and name in ACCUMULATIONS:
@@ -118,10 +136,41 @@ def array_ufunc(
     if method != "__call__":
         raise _unsupported(f"{name}.{method}", None)
     _no_options(name, options)
+    return _equivalent(name)(*inputs)
+
+
+def _equivalent(name: str) -> Callable[..., Any]:
+    """The function for NumPy's ufunc `name`; a TypeError if there is none."""
     function = EQUIVALENTS.get(name)
     if function is None:
         raise _unsupported(name, OTHER_NAMES.get(name))
-    return function(*inputs)
+    return function
+
+
+def _outer(name: str, x: Any, y: Any, **options: Any) -> Any:
+    """The ufunc of every element of `x` with every one of `y`."""
+    _no_options(f"{name}.outer", options)
+    column = EQUIVALENTS["reshape"](x, (*np.shape(x), *(1,) * np.ndim(y)))
+    return _equivalent(name)(column, y)
+
+
+def _foreign(
+    ufunc: np.ufunc,
+    name: str,
+    method: str,
+    inputs: tuple[Any, ...],
+    options: Mapping[str, Any],
+) -> Any:
+    """A ufunc that is not NumPy's, whatever its name: one of scipy.special, or none."""
+    special = sys.modules.get("scipy.special")
+    function = SPECIAL.get(name) if getattr(special, name, None) is ufunc else None
+    if function is not None and method == "__call__":
+        _no_options(name, options)
+        return function(*inputs)
+    raise TypeError(
+        f"the ufunc {name} requires NumPy arrays, got a Tensor; make an operation of "
+        f"its function by sg.custom_op(kind='scalar', ...){at(here())}"
+    )
 
 
 def array_function(

@@ -108,6 +108,13 @@ def dtype_error(name: str, inputs: Sequence[Tensor], *text: str) -> DTypeError:
     return error
 
 
+def size_is_data(name: str, size: Tensor) -> ShapeError:
+    """What says that function `name` cannot take a Tensor for a size."""
+    rule = "sizes that are known before the graph runs"
+    advice = "take x.shape[axis], or the largest size and a mask"
+    return shape_error(name, (size,), rule, advice)
+
+
 def one_axis(name: str, x: Tensor, axis: int) -> int:
     """`axis` of `x` counted from the front, or a located ShapeError."""
     try:

@@ -8,8 +8,9 @@ from typing import SupportsIndex, TypeAlias
 
 import numpy as np
 
+from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import Atom, Dim, FloorDiv, Shape, Size
-from staticgrad.ops.rules import shape_error
+from staticgrad.ops.rules import shape_error, size_is_data
 
 ShapeLike: TypeAlias = "SupportsIndex | Size | Sequence[SupportsIndex | Size]"
 
@@ -18,6 +19,8 @@ def as_dim(size: object) -> Dim:
     """`size` as a dimension: a Size as it is, anything else as an int."""
     if isinstance(size, Size):
         return size
+    if isinstance(size, Tensor):
+        raise size_is_data("a shape", size)
     try:
         return operator.index(size)  # type: ignore[arg-type]
     except TypeError:
