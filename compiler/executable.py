@@ -25,7 +25,7 @@ from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.profile import Profile, profile
 from staticgrad.compiler.taps import Tap, Tapping, check_inputs, checked, warn
 from staticgrad.errors import GraphError, NonFiniteError
-from staticgrad.ir.node import Input, Tensor, not_pickled
+from staticgrad.ir.node import Input, Tensor
 from staticgrad.ir.size import symbols
 from staticgrad.ir.source import at, here
 
@@ -122,7 +122,10 @@ class Executable:
             target.plan(self._sizes)
 
     def __reduce__(self) -> NoReturn:
-        raise not_pickled(f"an {self!r}")
+        raise TypeError(
+            f"pickle requires values, got an {self!r}; build and compile in each "
+            f"process{at(here())}"
+        )
 
     def __repr__(self) -> str:
         return f"Executable({', '.join(f'{x.name}: {x.type}' for x in self.inputs)})"

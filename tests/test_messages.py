@@ -84,7 +84,7 @@ CASES = {
     "seed": (DTYPE, lambda m: sg.random.key(m.loss)),
     "seeds": (SHAPE, lambda m: sg.random.key(m.y)),
     "format": (TypeError, lambda m: f"{m.loss:.3f}"),
-    "copy": (TypeError, lambda m: copy.deepcopy(m.w)),
+    "copy": (TypeError, lambda m: copy.deepcopy(m.compiled())),
     "vectorize": (TypeError, lambda m: np.vectorize(abs)(m.w)),
     "update outside": (GRAPH, lambda m: sg.update(m.w, m.w)),
     "if": (GRAPH, lambda m: bool(m.loss)),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
 import numpy as np
@@ -75,17 +75,6 @@ class Node:
     def __repr__(self) -> str:
         types = ", ".join(map(str, self.types))
         return f"<{self.op.name} {types}{at(self.source)}>"
-
-    def __reduce__(self) -> NoReturn:
-        raise not_pickled(f"a graph with {self}")
-
-
-def not_pickled(what: str) -> TypeError:
-    """What says that graphs and what is compiled of them are not copied or sent."""
-    return TypeError(
-        f"a copy or pickle requires values, got {what}; send arrays, such as "
-        f"parameter.value, and build and compile in each process{at(here())}"
-    )
 
 
 class Tensor:
