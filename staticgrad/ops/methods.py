@@ -170,13 +170,6 @@ def _scalar(what: str) -> Callable[[Tensor], NoReturn]:
     return run
 
 
-def _format(self: Tensor, form: str) -> str:
-    """The description, as of ``str(x)``; a value has no digits yet."""
-    if form:
-        raise _no_value(self, f"the format {form!r}", TypeError)
-    return str(self)
-
-
 def _index(self: Tensor) -> NoReturn:
     raise TypeError(
         f"index requires a value, got {self.type}, which has one only when the graph "
@@ -280,7 +273,6 @@ METHODS: dict[str, Any] = {
     "__int__": _scalar("int"),
     "__complex__": _scalar("complex"),
     "__index__": _index,
-    "__format__": _format,
     "__array__": _array,
     "__array_ufunc__": array_ufunc,
     "__array_function__": array_function,
