@@ -17,13 +17,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
 from staticgrad.compiler import blas, pointers
 from staticgrad.compiler.cache import kernel_key
@@ -42,7 +39,7 @@ from staticgrad.compiler.gemm_rule import ours
 from staticgrad.compiler.gemm_small import describe_small, small_kernel
 from staticgrad.compiler.kernels import GemmKernel
 from staticgrad.compiler.launch import longest_share
-from staticgrad.compiler.pointers import I64, load_int64
+from staticgrad.compiler.pointers import caller, load_int64
 
 FLOPS_PER_PART = 3_000_000  # 12-30 us on one core, by the processor
 MOST_PARTS = 64
@@ -193,23 +190,8 @@ def _address(by_library: bool) -> int:
     return blas.kernel_address() if by_library else kernel_address()
 
 
-def _caller(count: int) -> Any:
-    @intrinsic
-    def call(typing: Any, function: Any, arguments: Any) -> Any:
-        def emit(context: Any, b: Any, _signature: Any, args: Any) -> Any:
-            kind = ir.FunctionType(ir.VoidType(), [I64] * count)
-            given = [b.extract_value(args[1], i) for i in range(count)]
-            b.call(b.inttoptr(args[0], kind.as_pointer()), given)
-            return context.get_dummy_value()
-
-        numbers = types.UniTuple(types.int64, count)
-        return types.void(types.int64, numbers), emit
-
-    return call
-
-
 _compiled = njit(nogil=True, error_model="numpy", inline="always")
-_call_5, _call_10, _call_12 = _caller(5), _caller(10), _caller(12)
+_call_5, _call_10, _call_12 = caller(5), caller(10), caller(12)
 
 
 @_compiled

@@ -6,11 +6,13 @@ here is checked; callers own the bounds.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from staticgrad.compiler.codegen.halves import WIDEN
@@ -20,6 +22,8 @@ I32 = ir.IntType(32)
 I64 = ir.IntType(64)
 F32 = ir.FloatType()
 F64 = ir.DoubleType()
+_PAUSES = {"x86_64": "llvm.x86.sse2.pause", "amd64": "llvm.x86.sse2.pause"}
+PAUSE = _PAUSES.get(platform.machine().lower(), "")
 ORDERING = "seq_cst"
 
 Emit = Callable[..., Any]
@@ -220,3 +224,34 @@ def local_words(typing: Any) -> Any:
         return builder.ptrtoint(cgutils.alloca_once(builder, I64, count), I64)
 
     return types.int64(), emit
+
+
+@intrinsic
+def pause(typing: Any) -> Any:
+    """Tell the processor that a loop waits for another thread."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if PAUSE:
+            kind = ir.FunctionType(ir.VoidType(), [])
+            known = cgutils.get_or_insert_function(builder.module, kind, PAUSE)
+            builder.call(known, [])
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+def caller(count: int) -> Any:
+    """A call of a C function of so many words, given in a tuple, by address."""
+
+    @intrinsic
+    def call(typing: Any, function: Any, arguments: Any) -> Any:
+        def emit(context: Any, b: Any, _signature: Any, args: Any) -> Any:
+            kind = ir.FunctionType(ir.VoidType(), [I64] * count)
+            given = [b.extract_value(args[1], i) for i in range(count)]
+            b.call(b.inttoptr(args[0], kind.as_pointer()), given)
+            return context.get_dummy_value()
+
+        numbers = types.UniTuple(types.int64, count)
+        return types.void(types.int64, numbers), emit
+
+    return call

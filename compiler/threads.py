@@ -1,13 +1,14 @@
-"""Threads of compiled code: which of Numba's layers runs them, and how many.
+"""Threads of compiled code: which layer runs them, and how many.
 
-The layer is chosen when the first program runs, not at import: OpenMP if libgomp can be
-loaded, else TBB from PyPI (loaded by its full path, as Numba would not find it), else
-Numba's own work queue. A layer that the user chose, or that already runs, is kept.
+The layer is chosen when the first program runs, not at import: threads of our own
+(pool.py), but a layer of Numba's that the user chose, or that already runs, is kept.
+Where there are no POSIX threads it is OpenMP if libgomp can be loaded, else TBB from
+PyPI (loaded by its full path, as Numba would not find it), else Numba's work queue.
 
-Programs read `CELLS` before each parallel launch. The work queue may be entered by one
-launch at a time, so there launches take a lock or else run serially, and its price per
-launch (about 90 us) asks for more work. After a fork everything runs serially, because
-the layer's threads are not in the child (under OpenMP a launch would end it).
+Programs read `CELLS` before each parallel launch. Our own threads and the work queue
+serve one launch at a time, so there launches take a lock or else run serially; the work
+queue's price per launch (about 90 us) asks for more work. After a fork everything runs
+serially, because the threads are not in the child (under OpenMP a launch would end it).
 
 Weakness: under the work queue a parallel function of the user's own that runs at the
 same moment as ours, in another thread, still ends the process, as Numba documents.
@@ -29,13 +30,16 @@ import numpy as np
 from staticgrad.compiler.pointers import STACK_WORDS
 from staticgrad.ir.source import at, here
 
-(WORKERS, MASK, EXCLUSIVE, LOCK, LEAST_WORK, GET_MASK, SET_MASK,
- LAUNCH) = range(8)  # fmt: skip
-CELLS = np.zeros(8, np.int64)
+(WORKERS, MASK, EXCLUSIVE, LOCK, LEAST_WORK, GET_MASK, SET_MASK, LAUNCH,
+ POOL) = range(9)  # fmt: skip
+CELLS = np.zeros(9, np.int64)
 """What programs read: how many workers a launch may use, how many of Numba's threads
 it wakes, whether launches exclude each other, the lock, the least work in additions,
-the addresses of Numba's functions that get and set how many threads it wakes, and that
-of the parallel launch."""
+the addresses of Numba's functions that get and set how many threads it wakes, of the
+parallel launch, and of its pool (pool.py)."""
+
+OWN = "pool"
+"""The name of the layer that is ours."""
 
 MOST_WORKERS = STACK_WORDS  # a launch has one word for each (vm.py)
 LEAST_ADDITIONS = 133_000  # 20 us: a launch costs 1-2 us under omp and tbb
@@ -49,8 +53,8 @@ _forked = False
 def set_num_threads(count: int) -> None:
     """Let compiled graphs use `count` threads; results keep the same bits.
 
-    More threads than Numba was started with (NUMBA_NUM_THREADS) share those. In a
-    forked child compiled graphs stay serial.
+    There are as many as Numba is allowed (NUMBA_NUM_THREADS, the number of cores); more
+    share those. In a forked child compiled graphs stay serial.
 
     >>> import staticgrad as sg
     >>> sg.set_num_threads(2)
@@ -90,18 +94,32 @@ def address() -> int:
     return int(CELLS.ctypes.data)
 
 
+def others() -> int:
+    """How many threads there are beside the one that calls."""
+    return min(_numba_threads(), MOST_WORKERS) - 1
+
+
 def layer() -> str:
     """The name of the layer that runs, or "" before the first program."""
+    if OWN in _chosen:
+        return OWN
     try:
         return str(numba.threading_layer())
     except ValueError:
         return ""
 
 
-def start() -> None:
-    """Choose a layer and start its threads, once."""
+def start(own: bool) -> None:
+    """Choose a layer, once, and start its threads, if they are Numba's.
+
+    With `own` it may be `OWN`.
+    """
     with _starting:
         if _chosen or _forked:
+            return
+        if own and not layer() and numba.config.THREADING_LAYER == "default":
+            _chosen.append(OWN)
+            CELLS[EXCLUSIVE] = 1
             return
         if not layer():
             _launch(_choice())

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numba import cfunc, njit, prange, types
 
-from staticgrad.compiler import pointers, sampling, snapshots, threads
+from staticgrad.compiler import pointers, pool, sampling, snapshots, threads
 from staticgrad.compiler.cache import kernel_key
 from staticgrad.compiler.calling import Machine, callable_machine
 from staticgrad.compiler.codegen.native import compiled_once
@@ -30,7 +30,6 @@ from staticgrad.compiler.codegen.status import RAISED
 from staticgrad.compiler.disk import cached_or_not, stamp_of
 from staticgrad.compiler.locks import fork_safe_lock
 from staticgrad.compiler.pointers import (
-    atomic_add,
     atomic_exchange,
     atomic_load,
     call_get,
@@ -50,10 +49,11 @@ from staticgrad.compiler.pointers import (
     store_float64,
     store_int64,
 )
+from staticgrad.compiler.pool import chunk, share_out, take
 from staticgrad.compiler.sampling import gather_rows, shuffle
 
-WORDS = 16
-ROW_BYTES = 8 * WORDS
+ROW_BYTES = pool.ROW_BYTES
+WORDS = ROW_BYTES // 8
 
 (END, CALL, COMMIT, RUN, FILL, COPY, SHUFFLE, GATHER, RECORD, MEAN, ADD, SET, JUMP,
  JUMP_IF_LESS, POLL, LINK, LISTEN, ENTER, AGAIN, UNLESS, LIMIT,
@@ -81,25 +81,11 @@ FLOAT32, FLOAT64, INT64, INT32, INT8, FLOAT16, BFLOAT16 = range(7)
 """Codes of the scalars that RECORD reads."""
 
 
-@njit(nogil=True)
-def _chunk(pc: int, chunk: int, context: int) -> None:
-    """One chunk of the kernel that the row at `pc` names."""
-    size = load_int64(pc, 5)
-    begin = chunk * size
-    end = min(begin + size, load_int64(pc, 4))
-    call_kernel(
-        load_int64(pc, 1), load_int64(pc, 2), load_int64(pc, 3), begin, end, context
-    )
-
-
 @njit(nogil=True, parallel=True)
 def _launch(pc: int, first: int, rows: int, workers: int, mask: int) -> None:
     """The chunks that the row at `pc` counts, each of all `rows` from `first` on."""
-    chunks, contexts = load_int64(pc, 6), load_int64(pc, 7)
-    step = load_int64(pc, 8)
     next_chunks = local_words()
-    for worker in range(workers):
-        store_int64(next_chunks, worker, worker * chunks // workers)
+    share_out(pc, workers, next_chunks)
     cells = load_int64(pc, 11)
     getter, setter = (
         load_int64(cells, threads.GET_MASK), load_int64(cells, threads.SET_MASK),
@@ -108,14 +94,7 @@ def _launch(pc: int, first: int, rows: int, workers: int, mask: int) -> None:
     if before:
         call_set(setter, mask)
     for worker in prange(workers):
-        for ahead in range(workers):  # its own part first, then those of the others
-            part = (worker + ahead) % workers
-            place, last = next_chunks + 8 * part, (part + 1) * chunks // workers
-            chunk = atomic_add(place, 1)
-            while chunk < last:
-                for row in range(rows):
-                    _chunk(first + row * ROW_BYTES, chunk, contexts + worker * step)
-                chunk = atomic_add(place, 1)
+        take(pc, first, rows, workers, worker, next_chunks)
     if before:
         call_set(setter, before)
 
@@ -124,8 +103,8 @@ def _launch(pc: int, first: int, rows: int, workers: int, mask: int) -> None:
 def _call(pc: int) -> None:
     """All chunks of the kernel at `pc`, by several workers where that pays."""
     if not _shared(pc, pc, 1):
-        for chunk in range(load_int64(pc, 6)):
-            _chunk(pc, chunk, load_int64(pc, 7))
+        for number in range(load_int64(pc, 6)):
+            chunk(pc, number, load_int64(pc, 7))
 
 
 @njit(nogil=True)
@@ -488,19 +467,25 @@ _loaded: list[Machine] = []
 _launches: list[Any] = []  # keeps the launch's code
 
 
+def _start_threads(stamp: str) -> None:
+    threads.start(own=pool.available())
+    cells = threads.CELLS
+    if threads.layer() == threads.OWN:
+        cells[threads.LAUNCH], work = pool.addresses()
+        cells[threads.POOL] = pool.Pool(threads.others(), work).address
+    elif threads.layer():
+        _launches.append(cached_or_not(_build_launch, stamp))
+        cells[threads.LAUNCH] = _launches[0].address
+
+
 def load() -> Machine:
     """The machine, compiled or loaded from the caches at the first call."""
     if not _loaded:
         with _compiling:
             if not _loaded:
-                threads.start()
-                files = (
-                    module.__file__
-                    for module in (pointers, sampling, threads, snapshots)
-                )
-                stamp = stamp_of(__file__, *files)
-                _launches.append(cached_or_not(_build_launch, stamp))
-                threads.CELLS[threads.LAUNCH] = _launches[0].address
+                used = (pointers, pool, sampling, snapshots, threads)
+                stamp = stamp_of(__file__, *(module.__file__ for module in used))
+                _start_threads(stamp)
                 address = compiled_once(_machine, kernel_key(f"machine {stamp}"))
                 _loaded.append(callable_machine(address))
     return _loaded[0]

@@ -10,7 +10,7 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
-from staticgrad.compiler import threads
+from staticgrad.compiler import threads, vm
 from staticgrad.compiler.cache import cache_folder
 from staticgrad.compiler.codegen.processor import has_fma, vector_bytes
 from staticgrad.compiler.numba_internals import target
@@ -29,7 +29,7 @@ def facts() -> dict[str, str]:
         f"{target().cpu}, {os.cpu_count()} cores, vectors of {vector_bytes()} bytes, "
         f"functions {functions}"
     )
-    threads.start()
+    vm.load()
     found["threads"] = f"{threads.get_num_threads()} by {threads.layer()}"
     found["cache"] = _cache_text()
     found["layout"] = dot_program() or "embedded Graphviz"

@@ -102,22 +102,30 @@ forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 # ---- threading layers ----------------------------------------------------------------
 
 
+WITHOUT_POSIX = PROGRAM.replace(
+    "def build",
+    "from staticgrad.compiler import pool\npool.available = bool\ndef build",
+)
+
+
 @linux
 def test_without_libgomp(tmp_path, expected):
-    *found, layer = run(PLAIN, **spoilt(tmp_path / "lib", *GOMP))
+    *found, layer = run(PLAIN, WITHOUT_POSIX, **spoilt(tmp_path / "lib", *GOMP))
     assert found == expected
     assert layer in ("tbb", "workqueue")
 
 
 @linux
 def test_without_libgomp_and_tbb(tmp_path, expected):
-    prelude = PROGRAM.replace("def build", "threads._load_tbb = bool\ndef build")
+    prelude = WITHOUT_POSIX.replace("def build", "threads._load_tbb = bool\ndef build")
     *found, layer = run(PLAIN, prelude, **spoilt(tmp_path / "lib", *GOMP))
     assert found == expected
     assert layer == "workqueue"
 
 
-MODULES = {"omp": "omppool", "tbb": "tbbpool", "workqueue": "workqueue"}
+MODULES = {
+    "pool": "workqueue", "omp": "omppool", "tbb": "tbbpool", "workqueue": "workqueue",
+}  # fmt: skip
 FORKED = """
 before = called(f)
 child = os.fork()
@@ -131,7 +139,7 @@ print(code, called(f), fitted(trainer, w), threads.layer())
 
 
 @forks
-@pytest.mark.parametrize("layer", ["omp", "tbb", "workqueue"])
+@pytest.mark.parametrize("layer", ["pool", "omp", "tbb", "workqueue"])
 def test_a_forked_child_computes_and_so_does_its_parent(layer, expected):
     prelude = PROGRAM.replace(
         "def build", f"sys.argv[1:] = ['{expected[1]}']\ndef build"
@@ -142,7 +150,8 @@ def test_a_forked_child_computes_and_so_does_its_parent(layer, expected):
     available = run(script, "from staticgrad.compiler import threads\n")
     if available == ["False"]:
         pytest.skip(f"{layer} is not installed")
-    code, *found, used = run(FORKED, prelude, NUMBA_THREADING_LAYER=layer)
+    chosen = "default" if layer == "pool" else layer
+    code, *found, used = run(FORKED, prelude, NUMBA_THREADING_LAYER=chosen)
     assert (code, found, used) == ("0", expected, layer)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import staticgrad as sg
-from staticgrad.compiler import threads
+from staticgrad.compiler import pool, threads
 
 PRELUDE = """
 import os, sys, threading
@@ -74,6 +74,12 @@ FOUR = """
 one = bits(1)
 print(all(bits(workers) == one for workers in (2, 3, 4, 64)), threads.layer())
 """
+WITHOUT_POSIX = f"""
+from staticgrad.compiler import pool
+pool.available = lambda: False
+{PRELUDE}
+"""
+posix = pytest.mark.skipif(not pool.available(), reason="threads are POSIX's")
 
 
 def without_libgomp(tmp_path):
@@ -86,13 +92,88 @@ def without_libgomp(tmp_path):
 def test_bits_are_equal_for_any_number_of_threads():
     same, layer = run(FOUR, NUMBA_NUM_THREADS="4")
     assert same == "True"
+    assert layer == threads.OWN if pool.available() else threads._choice()
+
+
+def test_without_posix_threads_a_layer_of_numba_is_used():
+    same, layer = run(FOUR, WITHOUT_POSIX, NUMBA_NUM_THREADS="4")
+    assert same == "True"
     assert layer == threads._choice()
+
+
+@posix
+def test_a_layer_that_runs_already_is_kept():
+    script = """
+    import numba
+    before = numba.get_num_threads()
+    print(threads.layer() == threads._choice(), bits(4) == bits(1), threads.layer())
+    """
+    *same, layer = run(script, NUMBA_NUM_THREADS="4")
+    assert same == ["True", "True"]
+    assert layer == threads._choice()
+
+
+@posix
+def test_threads_that_sleep_are_woken():
+    script = """
+    import time
+    one = bits(1)
+    for pause in (0, 0.001, 0.05):
+        for _ in range(10):
+            assert bits(4) == one
+            time.sleep(pause)
+    print(len(os.listdir("/proc/self/task")) if os.path.exists("/proc") else 4)
+    """
+    assert int(run(script, NUMBA_NUM_THREADS="4")[0]) >= 4
+
+
+@posix
+def test_threads_that_do_not_come_are_not_waited_for():
+    script = """
+    from staticgrad.compiler import pool
+    one = bits(4)
+    pool._end()
+    print(bits(4) == one)
+    """
+    assert run(script, NUMBA_NUM_THREADS="4") == ["True"]
+
+
+@posix
+def test_each_chunk_is_taken_once():
+    """By a launch that counts, with kernels too short for threads to come in time."""
+    script = """
+    import ctypes, random
+    from staticgrad.compiler import pool, vm
+    bits(4)
+    counts = np.zeros(64, np.int64)
+    def count(operands, sizes, begin, end, context):
+        for chunk in range(begin, end):
+            atomic_add(operands + 8 * chunk, 1)
+    from staticgrad.compiler.pointers import atomic_add
+    from staticgrad.compiler.codegen.native import compiled_once
+    address = compiled_once(count, "c" * 64)
+    row = np.zeros(16, np.int64)
+    launch = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 5)(
+        int(threads.CELLS[threads.LAUNCH])
+    )
+    random.seed(0)
+    for turn in range(30_000):
+        chunks, workers = random.randint(1, 64), random.randint(1, 4)
+        row[:12] = (0, address, counts.ctypes.data, 0, chunks, 1, chunks, 0, 0, 4, 0,
+                    threads.address())
+        counts[:] = 0
+        launch(row.ctypes.data, row.ctypes.data, 1, workers, 4)
+        assert counts[:chunks].tolist() == [1] * chunks and not counts[chunks:].any()
+    print(turn)
+    """
+    assert run(script, NUMBA_NUM_THREADS="4") == ["29999"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the loader's path is Linux's")
 def test_without_libgomp_tbb_is_found(tmp_path):
     environment = without_libgomp(tmp_path)
-    assert run(FOUR, NUMBA_NUM_THREADS="4", **environment) == ["True", "tbb"]
+    found = run(FOUR, WITHOUT_POSIX, NUMBA_NUM_THREADS="4", **environment)
+    assert found == ["True", "tbb"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the loader's path is Linux's")
@@ -108,7 +189,8 @@ def test_without_libgomp_and_tbb_the_work_queue_is_used_by_one_at_a_time(tmp_pat
     for thread in started: thread.join()
     print(threads.layer(), results, int(threads.CELLS[threads.LOCK]))
     """
-    found = run(script, NUMBA_NUM_THREADS="4", **without_libgomp(tmp_path))
+    environment = without_libgomp(tmp_path)
+    found = run(script, WITHOUT_POSIX, NUMBA_NUM_THREADS="4", **environment)
     assert " ".join(found) == "workqueue [True, True, True] 0"
 
 
@@ -117,7 +199,8 @@ def test_a_layer_that_the_user_chose_is_kept():
     assert found == ["True", "workqueue"]
 
 
-def test_the_users_number_of_numba_threads_is_kept():
+@pytest.mark.parametrize("prelude", [PRELUDE, WITHOUT_POSIX])
+def test_the_users_number_of_numba_threads_is_kept(prelude):
     script = """
     import numba
     bits(2)
@@ -125,7 +208,7 @@ def test_the_users_number_of_numba_threads_is_kept():
     bits(2)
     print(numba.get_num_threads(), numba.config.THREADING_LAYER)
     """
-    assert run(script, NUMBA_NUM_THREADS="4") == ["3", "default"]
+    assert run(script, prelude, NUMBA_NUM_THREADS="4") == ["3", "default"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
@@ -163,7 +246,7 @@ def test_two_threads_may_launch_at_once():
     one = bits(1)
     results = []
     def work():
-        results.append(all(bits(4) == one for _ in range(20)))
+        results.append(all(bits(4) == one for _ in range(100)))
     started = [threading.Thread(target=work) for _ in range(4)]
     for thread in started: thread.start()
     for thread in started: thread.join()
