@@ -8,13 +8,13 @@ a call gets the error that a graph of static sizes would get when it is built.
 
 Only nodes whose rule can fail are kept: those with a dimension that has a negative
 term or a division, those whose rule fails where every symbol is 0, and those with a
-symbolic attribute, such as the length of a window, whose rule fails where sizes differ
-widely, in one order or the other.
+symbolic attribute, such as the length of a window or slice, whose rule fails where
+sizes differ widely, in one order or the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from staticgrad.errors import ShapeError
@@ -30,9 +30,8 @@ _LARGER = "pass larger arrays"
 
 def requiring(nodes: Sequence[Node]) -> tuple[Node, ...]:
     """Those of `nodes`, and of the graphs in them, that require something of sizes."""
-    return tuple(
-        node for node in with_nested(nodes) if _is_looked_at(node) and _may_fail(node)
-    )
+    found = [n for n in with_nested(nodes) if _is_looked_at(n) and _may_fail(n)]
+    return tuple(sorted(found, key=lambda n: n.number))  # a derivative's come last
 
 
 def accept(_: Mapping[str, int]) -> None:
@@ -73,9 +72,16 @@ def _dims(node: Node) -> list[Size]:
     """The symbolic dimensions in the node's types and attributes."""
     found: list[Any] = [d for t in node.types for d in t.shape]
     found += [d for t in node.inputs for d in t.shape]
-    for value in node.attrs.values():
-        found += value if isinstance(value, tuple) else [value]
+    found += _parts(node.attrs.values())
     return [dim for dim in found if isinstance(dim, Size)]
+
+
+def _parts(values: Iterable[Any]) -> list[Any]:
+    """`values`, with what is in tuples."""
+    found: list[Any] = []
+    for value in values:
+        found += value if isinstance(value, tuple) else [value]
+    return found
 
 
 def _may_fail(node: Node) -> bool:
@@ -83,7 +89,7 @@ def _may_fail(node: Node) -> bool:
     if any(has_division(d) or any(count < 0 for _, count in d.terms) for d in dims):
         return True
     probes = [dict.fromkeys(_names(dims), 0)]
-    if any(isinstance(value, Size) for value in node.attrs.values()):
+    if any(isinstance(value, Size) for value in _parts(node.attrs.values())):
         names = sorted(_names(dims))
         powers = [10 ** (6 + n) for n in range(len(names))]
         probes += [

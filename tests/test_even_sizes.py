@@ -168,3 +168,39 @@ def test_a_queue_takes_each_batch_of_a_training_run():
     data = rng.normal(size=(16, 4)).astype(np.float32)
     trainer.fit({"x": data}, batch_size=4, shuffle=False, progress=False)
     np.testing.assert_array_equal(queue.value, data[8:])
+
+
+PARTS = {
+    "rows": lambda x, table: x + table[: x.shape[1]],
+    "moved": lambda x, table: x * table[3 : 3 + x.shape[1]],
+    "rest": lambda x, table: table[x.shape[1] :] * 2,
+    "square": lambda x, table: (table @ table.T)[: x.shape[1], : x.shape[1]],
+    "written": lambda x, table: table.at[: x.shape[1]].set(x[0]),
+    "added": lambda x, table: x.at[:, -2:].add(1.0),
+    "split": lambda x, table: sg.split(x, [2], axis=1)[1] ** 2,
+    "scan": lambda x, table: sg.scan(
+        lambda c, row: (c + row[:2] * table[:2], None), table[:2], x
+    )[0],
+    "vmap": lambda x, table: sg.vmap(lambda r: r * table[: r.shape[0]])(x),
+}
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", PARTS)
+def test_slices_to_symbolic_bounds_are_those_of_the_reference(name, target):
+    with sg.Graph(dtype="float64"):
+        x, table = sg.input("x", ("n", "t", 4)), sg.input("table", (16, 4))
+        y = PARTS[name](x, table)
+        outputs = [y, *sg.grad(sg.sum(y * y), [x, table], unused="zero")]
+    f = compiled(outputs, [x, table], target)
+    reference = compiled(outputs, [x, table], "reference")
+    fixed = rng.normal(size=(16, 4))
+    for shape in ((2, 5, 4), (3, 12, 4), (1, 4, 4)):
+        given = rng.normal(size=shape), fixed
+        for got, want in zip(f(*given), reference(*given), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
+    small = {"added", "split", "scan"}
+    wrong = rng.normal(size=(2, 1 if name in small else 17, 4))
+    for run in (f, reference):
+        with pytest.raises(sg.ShapeError, match=r"here .*t = \d+  at test_even"):
+            run(wrong, fixed)

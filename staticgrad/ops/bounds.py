@@ -1,8 +1,8 @@
 """Python slices as normalised bounds: start, size and step of an axis.
 
-On a symbolic axis a bound must be provably within the axis for every size, as NumPy's
-clipping is no polynomial: ``x[1:]`` has ``n - 1`` elements, which requires n >= 1 at
-the call; ``x[:3]`` would have ``min(n, 3)`` and is refused.
+NumPy's clipping is no polynomial of sizes. So where a bound or the axis is symbolic the
+elements have to exist, which each call checks: ``x[1:]`` has ``n - 1`` elements and
+requires n >= 1, ``x[:3]`` requires n >= 3, ``x[:n]`` an axis of at least n.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import Dim, Size
 from staticgrad.ops.rules import shape_error
-from staticgrad.ops.sizes import as_dim, never_negative
+from staticgrad.ops.sizes import as_dim
 
 Bounds: TypeAlias = tuple[Dim, Dim, int]  # start, size, step
 
@@ -33,7 +33,7 @@ def bounds(key: slice, n: Dim, x: Tensor) -> Bounds:
     if step == 0:
         raise shape_error("a slice", (x,), "a step that is not 0")
     if isinstance(start, Size) or isinstance(stop, Size) or isinstance(n, Size):
-        return _symbolic_bounds(start, stop, step, n, x)
+        return _symbolic_bounds(start, stop, step, n)
     return _static_bounds(start, stop, step, n)
 
 
@@ -48,25 +48,14 @@ def _static_bounds(
     return first, len(range(first, last, step)), step
 
 
-def _symbolic_bounds(
-    start: Dim | None, stop: Dim | None, step: int, n: Dim, x: Tensor
-) -> Bounds:
-    """Bounds that no size can push out of the axis; anything else is refused."""
+def _symbolic_bounds(start: Dim | None, stop: Dim | None, step: int, n: Dim) -> Bounds:
+    """Bounds that are not clipped: the rule of the slice refuses what is outside."""
     begin, end = (0, n) if step > 0 else (n - 1, -1)
     first = begin if start is None else _from_end(start, n)
     last = end if stop is None else _from_end(stop, n)
     low, high = (first, last) if step > 0 else (last + 1, first + 1)
     if high - low == 0:
         return 0, 0, step
-    if not (never_negative(low) and never_negative(n - high)):
-        text = ":".join("" if k is None else str(k) for k in (start, stop))
-        raise shape_error(
-            "a slice",
-            (),
-            f"bounds within its axis for every size, got [{text}] for {n} in {x.type}",
-            "give the axis a static size, or use sg.take(x, sg.arange(size), axis), "
-            "which is checked while running",
-        )
     return first, (high - low + abs(step) - 1) // abs(step), step
 
 

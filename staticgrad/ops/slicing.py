@@ -42,7 +42,8 @@ def _slice_shape(
         if any(isinstance(k, int) and k < 0 for k in (start, size, last)) or any(
             isinstance(room, int) and room < 1 for room in (n - start, n - last)
         ):
-            raise ShapeError(f"elements {start}..{last} within 0..{n - 1}")
+            rule = f"elements {start}..{last} within 0..{n - 1}"
+            raise ShapeError(rule, "pass arrays of sizes for which it fits")
     return sizes
 
 
