@@ -26,6 +26,7 @@ from numba.core.extending import _Intrinsic
 from numba.core.registry import cpu_target
 from numba.np import arrayobj
 from numba.np.numpy_support import as_dtype
+from numba.np.ufunc.dufunc import DUFunc
 
 from staticgrad.ir.values import dataclass
 
@@ -149,6 +150,11 @@ def definition_of(function: Any) -> tuple[Callable[..., Any], bool] | None:
     if isinstance(function, _Intrinsic):
         return function._defn, function._prefer_literal
     return None
+
+
+def of_numbers(function: Any) -> Any:
+    """The function that numba.vectorize made a ufunc of, anything else as it is."""
+    return function._dispatcher.py_func if isinstance(function, DUFunc) else function
 
 
 def typing_context() -> Any:

@@ -74,8 +74,9 @@ def custom_op(
     * kind "graph": ``forward(*xs)`` makes the result from Tensors, `backward` likewise,
       so any derivative works. `shape` and `dtype`, if given, are what the result must
       have: values, or functions of the shapes (dtypes) of the inputs.
-    * kind "scalar": `forward` is a function of numbers, compiled by Numba and fused
-      into kernels like a built-in operation, for each element of the broadcast inputs.
+    * kind "scalar": `forward` is a function of numbers (or a ufunc that
+      ``numba.vectorize`` made of one), compiled by Numba and fused into kernels like a
+      built-in operation, for each element of the broadcast inputs.
       `backward` is a function of numbers, or a sequence with one for each input, or, if
       Numba has not compiled it, a function of Tensors that all have the result's shape.
       Only the last can be differentiated again. The result has the dtype of the float

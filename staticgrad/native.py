@@ -25,6 +25,7 @@ from staticgrad.compiler.codegen.foreign import (
     returned,
     unliteral,
 )
+from staticgrad.compiler.numba_internals import of_numbers
 from staticgrad.errors import DTypeError, GraphError, ShapeError
 from staticgrad.ir.foreign import Foreign
 from staticgrad.ir.source import at, here
@@ -80,13 +81,13 @@ class Native:
 
 
 def native(name: str, part: str, function: Callable[..., Any]) -> Native:
-    """`function` as a part of the operation `name`."""
-    return Native(name, part, jitted(function))
+    """`function`, or what a ufunc of Numba is made of, as a part of `name`."""
+    return Native(name, part, jitted(of_numbers(function)))
 
 
 def is_native(function: Any) -> bool:
     """Whether Numba compiles the function."""
-    return bool(is_jitted(function))
+    return bool(is_jitted(function)) or of_numbers(function) is not function
 
 
 def called(count: int, settings: Settings, first: int = 0) -> str:

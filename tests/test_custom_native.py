@@ -65,7 +65,15 @@ by_graph = sg.custom_op(
 )
 
 
-@pytest.mark.parametrize("op", [joint, parts, by_graph])
+of_ufuncs = sg.custom_op(
+    "weighed",
+    kind="scalar",
+    forward=numba.vectorize(weighed.py_func),
+    backward=(numba.vectorize(weighed_by_x.py_func), weighed_by_w),
+)
+
+
+@pytest.mark.parametrize("op", [joint, parts, by_graph, of_ufuncs])
 def test_a_function_of_numbers_is_fused(op: Any) -> None:
     w = np.array([0.5, -1.5, 1.0])
     assert gradcheck(op, X, w)

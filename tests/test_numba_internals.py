@@ -107,6 +107,15 @@ def test_assembly_can_be_read():
     assert "kernel_eeee:" in internals.assembly(ir_of(SOURCE, "kernel_eeee"))
 
 
+def test_a_ufunc_gives_its_function():
+    def half(x):
+        return x / 2
+
+    for ufunc in (numba.vectorize(half), numba.vectorize(["float64(float64)"])(half)):
+        assert internals.of_numbers(ufunc) is half
+    assert internals.of_numbers(half) is half
+
+
 def test_numbas_own_code_can_be_taken_out_and_linked():
     function = python_function(SOURCE)
     stored = internals.object_code(compiled_by_numba(function, "f" * 64))

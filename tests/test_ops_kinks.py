@@ -108,3 +108,13 @@ def test_comparisons_and_integers_have_no_derivative():
     x = sg.input("x", (2,), "float64")
     with pytest.raises(sg.GraphError):
         sg.grad(sg.sum((x > 0).astype("float64")), x)
+
+
+@pytest.mark.parametrize("function", [sg.hypot, sg.arctan2])
+def test_second_derivatives_at_the_origin_are_zero(function):
+    p = sg.input("p", (2,), "float64")
+    second = sg.hessian(function(p[0], p[1]), p)
+    for target in ("reference", "cpu"):
+        found = sg.compile(second, target=target)
+        assert found([0.0, 0.0]).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+        assert np.abs(found([3.0, 4.0])).min() > 0

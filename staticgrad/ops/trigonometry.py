@@ -1,7 +1,7 @@
 """Tangent, inverse trigonometric functions, angles and sinc.
 
 Where a derivative is infinite (arcsin at 1) a cotangent of 0 stays 0, as in
-functions.py. arctan2 and hypot have the derivative 0 at the origin.
+functions.py. arctan2 and hypot have derivatives of 0 at the origin.
 """
 
 from __future__ import annotations
@@ -54,20 +54,19 @@ ARCTAN = elementary(
 
 def _atan2_vjp(g: Tensor, z: Tensor, y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """dz/dy = x / r^2, dz/dx = -y / r^2; 0 at the origin."""
-    r = _radius(y, x)
+    r = _or_infinite(apply(HYPOT, x, y))
     return g * (x / r) / r, -g * (y / r) / r
 
 
 def _hypot_vjp(g: Tensor, r: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """dr/dx = x / r, dr/dy = y / r; 0 at the origin."""
-    length = where(r == 0, 1, r)
+    length = _or_infinite(r)
     return g * (x / length), g * (y / length)
 
 
-def _radius(y: Tensor, x: Tensor) -> Tensor:
-    """The length of (x, y), 1 for that of 0."""
-    r = apply(HYPOT, x, y)
-    return where(r == 0, 1, r)
+def _or_infinite(r: Tensor) -> Tensor:
+    """The length r, infinite for that of 0: quotients, and their derivatives, are 0."""
+    return where(r == 0, math.inf, r)
 
 
 def _pairs() -> list[Sample]:
