@@ -65,6 +65,16 @@ def test_gamma_draws_are_those_of_the_cpu(device):
         np.testing.assert_allclose(got, want, rtol=1e-9)
 
 
+@DEVICES
+def test_poisson_draws_are_those_of_the_cpu(device):
+    rate = sg.input("rate", ("n",), dtype="float64")
+    y = sg.random.poisson(sg.random.key(3), rate)
+    with using(device_of(device)):
+        f = sg.compile(y, inputs=[rate], target="cuda")
+    value = np.concatenate([[0, -1, np.nan], np.geomspace(0.01, 1e9, 90)])
+    np.testing.assert_array_equal(f(value), sg.compile(y, inputs=[rate])(value))
+
+
 @numba.njit
 def doubled(x):
     return x * np.float32(2)

@@ -257,6 +257,59 @@ def test_gamma_has_one_derivative():
         sg.grad(da, a)
 
 
+# ---- Poisson -------------------------------------------------------------------------
+
+
+def poisson_pvalue(x, rate):
+    """Of counts in cells of about equal probability."""
+    law = stats.poisson(rate)
+    edges = np.unique(law.ppf(np.linspace(0.01, 0.99, 50)))
+    inner = np.diff(law.cdf(edges))
+    expected = np.array([law.cdf(edges[0]), *inner, law.sf(edges[-1])])
+    cells = np.searchsorted(edges, x, side="left")
+    counts = np.bincount(cells, minlength=len(edges) + 1)
+    kept = expected > 0
+    return chi2_of(counts[kept], expected[kept] / expected[kept].sum() * len(x))
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.7, 4.0, 9.9, 10.0, 17.0, 250.0, 1e5, 1e9])
+def test_poisson(rate):
+    x = drawn(r.poisson(KEY, rate, (N,)))
+    assert x.dtype == np.int64
+    assert poisson_pvalue(x, rate) > 1e-3
+    wrong = x + np.arange(N) % 2 * math.ceil(math.sqrt(rate) / 4)
+    assert poisson_pvalue(wrong, rate) < 1e-6
+    assert abs(x.mean() - rate) < 4 * math.sqrt(rate / N)
+    spread = math.sqrt((2 + 1 / rate) / N)
+    assert abs(x.var() / rate - 1) < 4 * spread
+    assert abs(np.corrcoef(x[1:], x[:-1])[0, 1]) < 4 / math.sqrt(N)
+
+
+def test_poisson_numbers_are_those_of_numpy_on_any_number_of_threads():
+    rates = np.geomspace(1e-3, 1e12, 1 << 15)
+    y = r.poisson(KEY, rates)
+    want = sg.compile(y, target="reference")()
+    threads = sg.get_num_threads()
+    try:
+        for number in (1, 2):
+            sg.set_num_threads(number)
+            np.testing.assert_array_equal(drawn(y), want)
+    finally:
+        sg.set_num_threads(threads)
+
+
+def test_poisson_numbers_of_dtypes_and_of_what_is_no_rate():
+    assert drawn(r.poisson(KEY, 3.0, (5,), "int8")).dtype == np.int8
+    assert drawn(r.poisson(KEY)).shape == ()
+    assert drawn(r.poisson(KEY, [0, 0, 0])).tolist() == [0, 0, 0]
+    odd = [-1e-9, -np.inf, np.nan, np.inf, 1e19]
+    assert drawn(r.poisson(KEY, odd)).tolist() == [-1] * 5
+    rate = sg.input("rate", ("n",))
+    total = sg.sum(r.poisson(KEY, rate) * rate)
+    (slope,) = sg.compile(sg.grad(total, [rate]), inputs=[rate])(np.float32([2.0]))
+    assert slope == sg.compile(r.poisson(KEY, np.float32([2.0])))()
+
+
 # ---- interface -----------------------------------------------------------------------
 
 
@@ -268,6 +321,7 @@ def test_gamma_has_one_derivative():
         lambda k: r.integers(k, 0, 100, (6,)),
         lambda k: r.exponential(k, (6,)),
         lambda k: r.gamma(k, [0.5, 2.0, 9.0], (2, 3)),
+        lambda k: r.poisson(k, [0.5, 2.0, 90.0], (2, 3)),
         lambda k: r.categorical(k, [0.0, 1.0, 2.0], shape=(6,)),
         lambda k: r.permutation(k, 6),
         lambda k: r.choice(k, 9, (6,), False),
@@ -305,6 +359,8 @@ def test_shapes_come_from_the_parameters():
         (lambda: r.integers(KEY, 0.5, 3), DTypeError, "integers as bounds"),
         (lambda: r.integers(KEY, 0, 3, dtype="float32"), DTypeError, "integer dtype"),
         (lambda: r.bits(KEY, (), "bool"), DTypeError, "integer dtype"),
+        (lambda: r.poisson(KEY, 2.0, (), "float32"), DTypeError, "integer dtype"),
+        (lambda: r.poisson(KEY, np.ones(3), (2,)), ShapeError, "broadcast"),
         (lambda: r.categorical(KEY, 1.0), ShapeError, "at least one axis"),
         (lambda: r.dirichlet(KEY, 1.0), ShapeError, "at least one axis"),
         (lambda: r.permutation(KEY, 1.5), ShapeError, "at least one axis"),

@@ -1,7 +1,8 @@
-"""Random numbers as text of the CUDA target: Philox, uniform, normal, gamma.
+"""Random numbers as text of the CUDA target: Philox, uniform, normal, gamma, Poisson.
 
-Words, counters and formulas are the cpu's (philox.py, draws.py, gamma_draw.py), so that
-both targets draw the same numbers but for the last places of elementary functions.
+Words, counters and formulas are the cpu's (philox.py, draws.py, gamma_draw.py,
+poisson_draw.py), so that both targets draw the same numbers but for the last places of
+elementary functions.
 """
 
 from __future__ import annotations
@@ -118,6 +119,58 @@ def gamma(k0, k1, k2, k3, i, a):
         block = block + uint64(1)
     scaled = d * v * (exp(log(unit(boost)) / a) if small else float64(1))
     return scaled if a >= float64(0) else float64(nan)
+
+def poisson_log_probability(k, rate):
+    factorial = float64(1)
+    factor = float64(2)
+    while factor < float64(10):
+        factorial = factorial * (factor if k >= factor else float64(1))
+        factor = factor + float64(1)
+    few = k * log(rate) - rate - log(factorial)
+    z = float64(1) / (k * k)
+    rest = float64(0.0007936507936507937) - z / float64(1680)
+    rest = float64(0.002777777777777778) - z * rest
+    rest = (float64(0.08333333333333333) - z * rest) / k
+    many = k * log(rate / k) + (k - rate)
+    many = many - log(k * float64(6.283185307179586)) * float64(0.5) - rest
+    return few if k < float64(10) else many
+
+def poisson(k0, k1, k2, k3, i, rate):
+    inside = c_and(rate >= float64(0), rate <= float64(4611686018427387904))
+    small = rate < float64(10)
+    block = uint64(i) << uint64(5)
+    last = block + uint64(31)
+    w0, w1, w2, w3 = words(k0, k1, k2, k3, block)
+    u = fraction64(joined(w0, w1))
+    term = exp(-rate)
+    total = term
+    found = float64(0)
+    going = c_and(c_and(inside, small), u >= total)
+    while going:
+        found = found + float64(1)
+        term = term * rate / found
+        total = total + term
+        going = c_and(u >= total, term > float64(1e-17))
+    width = sqrt(rate) * float64(2.53) + float64(0.931)
+    a = width * float64(0.02483) - float64(0.059)
+    bound = float64(0.9277) - float64(3.6224) / (width - float64(2))
+    scale = float64(1.1328) / (width - float64(3.4)) + float64(1.1239)
+    k = float64(0)
+    trying = c_and(inside, c_not(small))
+    while trying:
+        w0, w1, w2, w3 = words(k0, k1, k2, k3, block)
+        x = fraction64(joined(w0, w1)) - float64(0.5)
+        v = fraction64(joined(w2, w3))
+        us = float64(0.5) - fabs(x)
+        k = floor((a * float64(2) / us + width) * x + rate + float64(0.43))
+        quick = c_and(us >= float64(0.07), v <= bound)
+        outside = c_or(k < float64(0), c_and(us < float64(0.013), v > us))
+        height = log(v * scale / (a / (us * us) + width))
+        fits = c_and(c_not(outside), height <= poisson_log_probability(k, rate))
+        trying = c_not(c_or(c_or(quick, fits), block == last))
+        block = block + uint64(1)
+    taken = found if small else (k if k > float64(0) else float64(0))
+    return taken if inside else float64(-1)
 
 def gamma_slope(given, point):
     a = float64(given)

@@ -30,7 +30,7 @@ _LONG, _DOUBLE = ir.IntType(64), ir.DoubleType()
 
 def gamma(b: Any, key: Sequence[Value], index: Value, a: Value) -> Value:
     """Element `index` of a draw with the float64 shape parameter a."""
-    return _called(b, "staticgrad_gamma", _define_gamma, [*key, index, a])
+    return called(b, "staticgrad_gamma", _define_gamma, [*key, index, a])
 
 
 def gamma_slope(m: Emitter, a: Value, x: Value) -> Value:
@@ -39,12 +39,13 @@ def gamma_slope(m: Emitter, a: Value, x: Value) -> Value:
 
 
 def _slope(m: Emitter, a: Value, x: Value) -> Value:
-    return _called(m.b, "staticgrad_gamma_slope", _define_slope, [a, x])
+    return called(m.b, "staticgrad_gamma_slope", _define_slope, [a, x])
 
 
-def _called(
+def called(
     b: Any, name: str, define: Callable[[Any], None], args: Sequence[Value]
 ) -> Value:
+    """A call of the float64 function that `define` writes, once in a module."""
     kind = ir.FunctionType(_DOUBLE, [value.type for value in args])
     function = declared(b.module, name, kind)
     if not function.blocks:

@@ -6,6 +6,7 @@ Templates of ops are expressions over these names; so is the source of a kernel.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from staticgrad.compiler.codegen import draws, gamma_draw, philox
+from staticgrad.compiler.codegen import draws, gamma_draw, philox, poisson_draw
 from staticgrad.compiler.codegen.bits import BITS
 from staticgrad.compiler.codegen.division import DIVISION
 from staticgrad.compiler.codegen.emitter import Emitter, Value
@@ -138,15 +139,21 @@ def philox_word(
     return types.uint32(*kinds), generate
 
 
-@intrinsic
-def gamma(typing: Any, k0: Any, k1: Any, k2: Any, k3: Any, index: Any, a: Any) -> Any:
-    """``gamma(k0, k1, k2, k3, i, a)``: element i of a gamma draw, in float64."""
-    kinds = (k0, k1, k2, k3)
+def _by_rejection(draw: Callable[..., Value]) -> Any:
+    """``name(k0, k1, k2, k3, i, a)``: element i of a draw with parameter a."""
 
-    def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
-        return gamma_draw.gamma(b, _key(b, args[:4], kinds), *args[4:])
+    @intrinsic
+    def element(
+        typing: Any, k0: Any, k1: Any, k2: Any, k3: Any, index: Any, a: Any
+    ) -> Any:
+        kinds = (k0, k1, k2, k3)
 
-    return types.float64(*kinds, types.int64, types.float64), generate
+        def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
+            return draw(b, _key(b, args[:4], kinds), *args[4:])
+
+        return types.float64(*kinds, types.int64, types.float64), generate
+
+    return element
 
 
 @intrinsic
@@ -203,7 +210,8 @@ def namespace() -> dict[str, Any]:
     drawn |= {f"fill_{name}": _fill(name) for name in draws.DRAWS}
     drawn |= {
         "philox_word": philox_word,
-        "gamma": gamma,
+        "gamma": _by_rejection(gamma_draw.gamma),
+        "poisson": _by_rejection(poisson_draw.poisson),
         "high_product": high_product,
         "inside": inside,
     }

@@ -38,7 +38,8 @@ LARGE = 1e4
 """From this a on the derivative is that of the cube: right to about 1 / (10 a)."""
 
 
-def _gamma_shape(key: TensorType, a: TensorType, *, shape: Shape) -> Shape:
+def parameter_shape(key: TensorType, a: TensorType, *, shape: Shape) -> Shape:
+    """The shape rule of a draw with the parameter `a`."""
     check_key(key, shape)
     broadcast(TensorType(shape, a.dtype), a)
     if broadcast_shapes([shape, a.shape]) != shape:
@@ -165,7 +166,7 @@ GAMMA_SLOPE: Op = define(
 )
 GAMMA = define(
     "gamma",
-    shape=_gamma_shape,
+    shape=parameter_shape,
     dtype=_gamma_dtype,
     vjp=lambda g, y, key, a, *, shape: (
         None,

@@ -69,7 +69,7 @@ def bits(
     >>> sg.compile(sg.random.bits(sg.random.key(0), (2,)))().tolist()
     [1713891541, 3781805453]
     """
-    kind = _integer("bits", dtype)
+    kind = integer_kind("bits", dtype)
     dims = as_shape("bits", shape, names=True)
     width = 64 if kind.itemsize == 8 else 32
     return cast(apply(WORD, one_key("bits", key), shape=dims, bits=width), kind)
@@ -94,7 +94,7 @@ def integers(
     >>> sg.compile([sg.min(die), sg.max(die)])()
     [array(1), array(6)]
     """
-    kind = _integer("integers", dtype)
+    kind = integer_kind("integers", dtype)
     if high is None:
         low, high = 0, low
     if isinstance(low, int) and isinstance(high, int):
@@ -155,7 +155,8 @@ def randint(
     return integers(key, low, high, shape, dtype)
 
 
-def _integer(name: str, dtype: npt.DTypeLike) -> DType:
+def integer_kind(name: str, dtype: npt.DTypeLike) -> DType:
+    """The integer dtype `dtype`, or a DTypeError on behalf of the function `name`."""
     kind = dtype_of(name, dtype)
     if kind.kind not in "iu":
         raise DTypeError(

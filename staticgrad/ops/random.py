@@ -42,6 +42,7 @@ from staticgrad.ops.integers import bits, integers, randint
 from staticgrad.ops.leaves import frozen, state
 from staticgrad.ops.named import named
 from staticgrad.ops.orders import choice, permutation
+from staticgrad.ops.poisson_draw import poisson
 from staticgrad.ops.stateful import by_mode
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "logistic",
     "normal",
     "permutation",
+    "poisson",
     "randint",
     "split",
     "stream",
