@@ -178,7 +178,7 @@ def poisson(
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.random.poisson(sg.random.key(0), [0.5, 4.0, 1e6]))().tolist()
-    [0, 3, 1000000]
+    [0, 5, 998778]
     """
     (rate,) = floats(lam)
     dims = drawn_shape("poisson", shape, rate)
