@@ -184,6 +184,14 @@ def _column(leaf: Input, value: Any, batch_axis: BatchAxis) -> Column:
             f"data requires {leaf.type} for {leaf.name}, got shape {array.shape}; "
             f"pass an array with {leaf.ndim} axes{at(here())}"
         )
+    sizes = zip(leaf.shape, array.shape, strict=True)
+    fits = all(n == size for n, size in sizes if isinstance(n, int))
+    if not fits and BATCH not in leaf.shape:
+        raise ShapeError(
+            f"data requires {leaf.type} for {leaf.name}, got shape {array.shape}; name "
+            "the axis that is to be cut 'batch', or call trainer.step with each batch"
+            f"{at(here())}"
+        )
     axis = _axis(leaf, batch_axis)
     return Column(leaf, array, axis)
 

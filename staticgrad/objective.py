@@ -6,7 +6,7 @@ gradients up and leaves the updates to a Commit that runs after some micro-batch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -149,6 +149,7 @@ def objective(
             given, wanted, told, own, scales, strict=True
         )
     )
+    _require_own_names(metrics, {name for phase in phases for name in phase.marks})
     roots = [t for phase in phases for t in _roots(phase)]
     leaves = [leaf for phase in phases for leaf, _ in _pairs(phase)]
     stored = dict.fromkeys([*_leaves(roots, Stored), *leaves])
@@ -262,19 +263,24 @@ def _scalars(
             f"{type(metrics).__name__}; write {{'accuracy': accuracy}}{at(here())}"
         )
     found: list[dict[str, Tensor]] = [{_name(p, "loss"): p.loss} for p in given]
-    taken = {name for scalars in found for name in scalars}
+    _require_own_names(metrics, {name for scalars in found for name in scalars})
     for name, tensor in metrics.items():
-        if name in taken:
-            raise GraphError(
-                f"Trainer requires metrics with names of their own, got {name!r}"
-                f"{at(here())}"
-            )
         _require_scalar(name, tensor)
         found[0][name] = tensor
     return [
         {n: t if is_float(t.dtype) else t.astype("float64") for n, t in part.items()}
         for part in found
     ]
+
+
+def _require_own_names(metrics: Mapping[str, Tensor], taken: Container[str]) -> None:
+    """The history has a column for each of `taken`, and ``val_`` ones."""
+    for name in metrics:
+        if not isinstance(name, str) or name in taken or name.startswith("val_"):
+            raise GraphError(
+                f"Trainer requires metrics with names of their own, got {name!r}; "
+                f"rename it{at(here())}"
+            )
 
 
 def _shared_out(told: Sequence[Mapping[str, Tensor]]) -> list[list[Pair]]:

@@ -44,6 +44,12 @@ class Model:
         data = {"x": ONES, "y": LABELS} if data is None else data
         return self.trainer().fit(data, progress=False, **options)
 
+    def fit_fixed(self, data):
+        with sg.Graph():
+            x = sg.input("x", (4, 3))
+            loss = sg.mean(x @ self.w)
+        return sg.Trainer(loss, OPT).fit({"x": data}, batch_size=4, progress=False)
+
     def reopened(self):
         with self.graph, self.graph:
             pass
@@ -135,9 +141,17 @@ CASES = {
     "nesterov": (GRAPH, lambda m: sg.optim.SGD(0.1, nesterov=True)),
     "gradient": (GRAPH, lambda m: OPT.updates([1.0], [m.w])),
     "loss": (SHAPE, lambda m: sg.Trainer(m.out, OPT)),
+    "metric of validation": (GRAPH, lambda m: m.trainer(metrics={"val_loss": m.loss})),
+    "metric of a step": (
+        GRAPH,
+        lambda m: m.trainer(
+            metrics={"clipped": m.loss}, clip=sg.optim.clip_by_global_norm(1.0)
+        ),
+    ),
     "metrics": (GRAPH, lambda m: m.trainer(metrics=[m.loss])),
     "data names": (GRAPH, lambda m: m.fit({"x": ONES})),
     "data class": (GRAPH, lambda m: m.fit([ONES, LABELS])),
+    "data that is not cut": (SHAPE, lambda m: m.fit_fixed(np.ones((8, 3)))),
     "data one by one": (GRAPH, lambda m: m.fit(iter([{"x": ONES, "y": LABELS}]))),
     "data lengths": (GRAPH, lambda m: m.fit({"x": ONES, "y": LABELS[:2]})),
     "data rank": (SHAPE, lambda m: m.fit({"x": ONES[0], "y": LABELS})),

@@ -519,3 +519,12 @@ def test_labels_out_of_range_name_the_line(target, row, label):
     with pytest.raises(sg.IndexOutOfRange, match="in validation, epoch 1"):
         trainer.fit(LABELLED, validation=bad, batch_size=16, progress=False)
     trainer.fit(LABELLED, progress=False)
+
+
+def test_a_fixed_axis_is_not_cut_and_the_message_says_what_to_do():
+    with sg.Graph():
+        x, w = sg.input("x", (4, 3)), sg.parameter(np.ones(3, np.float32), name="w")
+        trainer = sg.Trainer(sg.mean((x @ w) ** 2), sg.optim.SGD(0.1))
+    with pytest.raises(sg.ShapeError, match="name the axis that is to be cut 'batch'"):
+        trainer.fit({"x": np.ones((8, 3))}, batch_axis=0, progress=False)
+    assert trainer.step(x=np.ones((4, 3)))["loss"] == 9
