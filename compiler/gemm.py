@@ -41,7 +41,7 @@ from staticgrad.compiler.kernels import GemmKernel
 from staticgrad.compiler.launch import longest_share
 from staticgrad.compiler.pointers import caller, load_int64
 
-FLOPS_PER_PART = 3_000_000  # 12-30 us on one core, by the processor
+FLOPS_PER_PART = 800_000  # 3-8 us on one core, by the processor
 MOST_PARTS = 64
 PART_ROWS = 48  # whole tiles of 4, 6, 8, 12 and 16 rows
 PART_COLUMNS = 32  # whole tiles, and 128 bytes of float32
