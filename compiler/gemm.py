@@ -43,8 +43,9 @@ from staticgrad.compiler.pointers import caller, load_int64
 
 FLOPS_PER_PART = 800_000  # 3-8 us on one core, by the processor
 MOST_PARTS = 64
-PART_ROWS = 48  # whole tiles of 4, 6, 8, 12 and 16 rows
-PART_COLUMNS = 32  # whole tiles, and 128 bytes of float32
+PART_ROWS, ROWS_MORE = 48, 16
+"""At least so many rows, and more in such steps: whole tiles of 4, 8 and 16 rows."""
+PART_COLUMNS = 32  # and more in such steps: whole tiles, and 128 bytes of float32
 DEPTH_PLAIN, DEPTH_STRIDED, DEPTH_PANEL = 512, 128, 256
 # Dots cost about 1 + 44 / k of what a product has to, panels 1 + 5 / m.
 FEW_ROWS, DEPTH_PER_ROW = 32, 9
@@ -157,20 +158,21 @@ def parts_of(m: int, n: int, k: int) -> tuple[int, int]:
     wanted = min(2 * m * n * k // FLOPS_PER_PART, MOST_PARTS)
     if wanted <= 1:
         return rows, columns
-    few_columns = _shared_part(n, wanted, PART_COLUMNS)
-    few_rows = _shared_part(m, wanted, PART_ROWS)
+    few_columns = _shared_part(n, wanted, PART_COLUMNS, PART_COLUMNS)
+    few_rows = _shared_part(m, wanted, PART_ROWS, ROWS_MORE)
     if longest_share(n, few_columns) / n <= longest_share(m, few_rows) / m:
         return rows, few_columns
     return few_rows, columns
 
 
-def _shared_part(length: int, wanted: int, unit: int) -> int:
-    """A whole number of units that cuts `length` into about `wanted` even shares.
+def _shared_part(length: int, wanted: int, least: int, step: int) -> int:
+    """What cuts `length` into about `wanted` even shares, `least` and some steps more.
 
     From half as many parts to a third more.
     """
-    units = -(-3 * length // (4 * wanted * unit))
-    sizes = range(units * unit, 3 * units * unit, unit)
+    about = -(-3 * length // (4 * wanted))
+    first = max(about + -about % step, least)
+    sizes = range(first, 3 * first, step)
     return min(min(sizes, key=lambda size: longest_share(length, size)), length)
 
 

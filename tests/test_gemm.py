@@ -277,7 +277,8 @@ def test_threads_change_no_bit():
 @pytest.mark.parametrize("workers", [2, 4])
 def test_workers_share_products_of_layers_evenly(workers):
     """Each takes the next part when it has finished one."""
-    for m, n, k in itertools.product([64, 200, 784, 1000], [256, 512, 777], [300, 800]):
+    shapes = itertools.product([64, 200, 784, 1000], [256, 512, 777], [300, 800])
+    for m, n, k in (*shapes, (256, 64, 1600), (512, 192, 64)):
         part = gemm.parts_of(m, n, k)
         done = [0] * workers
         for i, j in itertools.product(range(0, m, part[0]), range(0, n, part[1])):
