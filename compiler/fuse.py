@@ -26,6 +26,7 @@ Weakness: greedy; a node never leaves a group again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 
 from staticgrad.compiler.checking import checked_by_scatters
 from staticgrad.compiler.groups import (
@@ -94,7 +95,7 @@ class _Fusion:
     def __init__(self, timing: Timing) -> None:
         self.timing = timing
         self.groups: list[Group] = []
-        self.live: dict[Group, None] = {}
+        self.live: dict[Group, None] = {}  # the last changed at the end
         self.home: dict[Tensor, Group] = {}
         self.readers: dict[Tensor, list[Group]] = {}
         # the last group of single numbers that took one out of each tensor
@@ -268,14 +269,11 @@ class _Fusion:
         if not (agrees(group, other, axes) and agrees(other, group, back)):
             return False
         one, two = group.bit, other.bit
-        between = (group.parents | other.parents) & ~(one | two)
         return not any(
-            x.bit & between
-            and (
-                (x.parents & one and other.parents & x.bit)
-                or (x.parents & two and group.parents & x.bit)
-            )
-            for x in self.live
+            (x.parents & one and other.parents & x.bit)
+            or (x.parents & two and group.parents & x.bit)
+            for x in self._changed_since(group, other)
+            if x is not group and x is not other
         )
 
     def _merge(
@@ -313,14 +311,15 @@ class _Fusion:
             readers = self.readers.get(tensor)
             if readers and other in readers:
                 readers[readers.index(other)] = group
-        parents = (group.parents | other.parents) & ~group.bit & ~other.bit
-        group.parents = parents
+        both = group.bit | other.bit
+        parents = (group.parents | other.parents) & ~both
+        self._set_parents(group, parents)
         del self.live[other]
-        for x in self.live:
-            if x is not group and x.parents & (group.bit | other.bit):
-                x.parents = x.parents & ~other.bit | group.bit | parents
+        for x in self._changed_since(group, other):
+            if x is not group and x.parents & both:
+                self._set_parents(x, x.parents & ~other.bit | group.bit | parents)
         other.kind, other.nodes, other.parents = "merged", [], 0
-        if (group.bit | other.bit) & self.before_commit:
+        if both & self.before_commit:
             self.before_commit |= group.bit | parents
 
     def _before(self, node: Node) -> list[Group]:
@@ -335,6 +334,7 @@ class _Fusion:
         group = Group(number, kind, 1 << number)
         self.groups.append(group)
         self.live[group] = None
+        self._set_parents(group, 0)
         return group
 
     def _join(self, node: Node, group: Group, fit: Fit) -> None:
@@ -407,12 +407,28 @@ class _Fusion:
     def _add_parents(self, group: Group, new: int) -> None:
         if not new & ~group.parents:
             return
-        group.parents |= new
+        self._set_parents(group, group.parents | new)
         if not group.needed:
             return
-        for other in self.live:
+        for other in self._changed_since(group):
             if other.parents & group.bit:
-                other.parents |= group.parents
+                self._set_parents(other, other.parents | group.parents)
+
+    def _set_parents(self, group: Group, parents: int) -> None:
+        """Change what a group depends on; `live` is in the order of such changes."""
+        group.parents = parents
+        group.changed = len(self.groups)
+        del self.live[group]
+        self.live[group] = None
+
+    def _changed_since(self, *groups: Group) -> list[Group]:
+        """The live groups that may depend on `groups`, of which one is the oldest.
+
+        What depends on a group has changed since that was made; in a long chain those
+        are few.
+        """
+        oldest = min(group.number for group in groups)
+        return list(takewhile(lambda x: x.changed > oldest, reversed(self.live)))
 
 
 def is_transparent(node: Node) -> bool:

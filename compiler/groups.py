@@ -27,7 +27,8 @@ class Group:
     """Nodes of one kernel. `axis_of[t]` maps the axes of t to axes of the group.
 
     `bit` is this group in a set of groups;
-    `parents` has one for every group that this one depends on, however indirectly.
+    `parents` has one for every group that this one depends on, however indirectly, and
+    `changed` tells how many groups there were when that changed.
     `gathered` are the reductions that are not row-wise; `finish` is the group that
     stands for their results, which exist only after the whole kernel.
     """
@@ -44,6 +45,7 @@ class Group:
     gathered: dict[Node, frozenset[int]] = field(default_factory=dict)
     finish: Group | None = None
     parents: int = 0
+    changed: int = 0
     early: bool = False
     late: bool = False
     needed: bool = False  # whether any other group depends on this one

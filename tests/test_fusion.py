@@ -9,6 +9,7 @@ import pytest
 from random_graphs import BOUND, random_graph
 
 import staticgrad as sg
+from staticgrad.compiler import fuse
 from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.kernels import (
     FinishKernel,
@@ -236,6 +237,19 @@ def test_gradients_of_random_graphs_equal_the_reference(seed):
     found = sg.compile(quick, made.inputs, poison=True)(**made.data)
     for a, b in zip(found, wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 2))
+def test_only_groups_that_changed_since_can_depend_on_one(seed, monkeypatch):
+    """Looking at all groups instead finds the same ones."""
+    made = random_graph(seed)
+    total = sum(sg.sum(sg.tanh(y)) for y in made.outputs)
+    outputs = [*made.outputs, *sg.grad(total, made.inputs, unused="zero")]
+    graph = optimise(Graph.closed(made.inputs, outputs, made.updates), "train")
+    some = lower(graph)
+    every = lambda self, *_: list(self.live)  # noqa: E731
+    monkeypatch.setattr(fuse._Fusion, "_changed_since", every)
+    assert repr(lower(graph)) == repr(some)
 
 
 def test_a_cheap_value_is_computed_again_instead_of_stored():
