@@ -100,7 +100,7 @@ def placed(
         kernels.append(_fill(node, fill, buffer_of(result)))
     for piece in pieces_of(node):
         source = node.inputs[piece.input]
-        if source not in written:
+        if base_of(source) not in written:
             kernels.append(_copy(node, source, piece.region, buffer_of))
     return kernels
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from staticgrad.compiler.groups import Group
-from staticgrad.compiler.layouts import base_of
+from staticgrad.compiler.layouts import awaited, base_of, is_view, layout_of
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Layout, Piece, Place, Scatter
@@ -69,12 +69,39 @@ def _of_place(
     pieces = pieces_of(node)
     if not _are_apart(node, pieces):
         return {}
-    own = [(node.inputs[piece.input], piece.region) for piece in pieces]
-    return {
-        tensor: Region(node, region)
-        for tensor, region in own
-        if tensor in made and uses[tensor] == 1
-    }
+    found = {}
+    for piece in pieces:
+        tensor = node.inputs[piece.input]
+        base = base_of(tensor)
+        own = _own_layout(tensor, piece.region)
+        if base in made and own is not None and _is_used_once(tensor, uses):
+            found[base] = Region(node, own)
+    return found
+
+
+def _is_used_once(tensor: Tensor, uses: Mapping[Tensor, int]) -> bool:
+    """Whether nothing else reads what `tensor` is a view of."""
+    views = 0
+    while is_view(tensor):
+        if uses[tensor]:
+            return False  # a result
+        views += 1
+        tensor = tensor.inputs[0]
+    return uses[tensor] == views + 1
+
+
+def _own_layout(tensor: Tensor, region: Layout) -> Layout | None:
+    """`region` of a tensor for its base, if axes of size 1 are all that differs."""
+    base = base_of(tensor)
+    if base is tensor:
+        return region
+    sides = [n for n in tensor.shape if n != 1], [n for n in base.shape if n != 1]
+    if sides[0] != sides[1] or awaited(tensor) or not layout_of(tensor).is_contiguous:
+        return None
+    pairs = zip(region.shape, region.strides, strict=True)
+    strides = iter([stride for n, stride in pairs if n != 1])
+    own = tuple(0 if n == 1 else next(strides) for n in base.shape)
+    return Layout(base.shape, own, region.offset)
 
 
 def pieces_of(node: Node) -> Sequence[Piece]:

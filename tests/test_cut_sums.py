@@ -1,5 +1,6 @@
 """Are sums of padded tensors cut rightly, and slices moved to where they save work?"""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -97,7 +98,7 @@ def test_random_sums_keep_their_values(seed: int) -> None:
 
 
 def left_alone() -> list[Graph]:
-    many = [(1,)] * (MOST_PIECES + 1)
+    side = math.isqrt(MOST_PIECES) + 1  # a diagonal cuts into side * side pieces
     return [
         graph_of(lambda a, b: padded(a, (1, 0)) + b, (3,), (4,)),
         graph_of(lambda a, b: padded(a, (1, 0)) + padded(b, (0, 1)), ("n",), ("n",)),
@@ -108,12 +109,37 @@ def left_alone() -> list[Graph]:
         ),
         graph_of(
             lambda *parts: sum(
-                padded(p, (k, MOST_PIECES - k)) for k, p in enumerate(parts)
+                padded(p, (k, side - 1 - k), (k, side - 1 - k))
+                for k, p in enumerate(parts)
             ),
-            *many,
+            *[(1, 1)] * side,
         ),
         graph_of(lambda a: a + a, (3,)),
     ]
+
+
+def test_a_sum_may_fall_into_a_piece_for_each_of_many_terms() -> None:
+    n = 3 * MOST_PIECES
+    graph = graph_of(
+        lambda *parts: sum(padded(p, (k, n - 1 - k)) for k, p in enumerate(parts)),
+        *[(1,)] * n,
+    )
+    done = cut_sums(graph)
+    names = [node.op.name for node in done.nodes]
+    assert names.count("concatenate") == 1
+    assert "pad" not in names
+    assert_same_values(graph, done)
+
+
+def test_code_that_reads_every_element_has_a_gradient_of_few_kernels() -> None:
+    n = 100
+    x = sg.input("x", (n,), "float64")
+    y = sum(sg.sin(x[i]) * x[(i + 1) % n] for i in range(n))
+    f = sg.compile(sg.grad(y, x))
+    given = np.linspace(0, 2, n)
+    want = np.cos(given) * np.roll(given, -1) + np.sin(np.roll(given, 1))
+    np.testing.assert_allclose(f(given), want, rtol=1e-14)
+    assert int(f.explain().splitlines()[2].split()[0]) < 10
 
 
 @pytest.mark.parametrize("graph", left_alone())

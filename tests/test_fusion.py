@@ -359,3 +359,41 @@ def test_single_numbers_of_one_tensor_are_taken_by_one_kernel():
     f = sg.compile(last)
     np.testing.assert_allclose(f(np.arange(5.0)), np.arange(5.0) / 8)
     assert len(f.target.code.root.kernels) == 2
+
+
+PLACED = {
+    "numbers": lambda x: sg.stack([sg.sin(x[0]), x[1] * x[2], sg.exp(x[3])]),
+    "rows": lambda x: sg.stack([sg.sin(x[:2]), x[2:] * x[:2]]),
+    "columns": lambda x: sg.stack([sg.sin(x[:2]), x[2:] * x[:2]], axis=1),
+    "padded": lambda x: sg.pad(sg.reshape(x[0] * x[1], (1,)), (1, 2)),
+}
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_views_of_pieces_are_written_where_they_belong(name):
+    x = sg.input("x", (4,), "float64")
+    y = PLACED[name](x)
+    given = np.array([0.5, -1.0, 2.0, 0.25])
+    for outputs in (y, sg.grad(sg.sum(y * y), x), {"y": y, "more": sg.tanh(y)}):
+        f = sg.compile(outputs, poison=True)
+        want = sg.compile(outputs, target="reference")(given)
+        found = f(given)
+        for key in want if isinstance(want, dict) else [...]:
+            np.testing.assert_allclose(found[key], want[key], rtol=1e-14)
+    f = sg.compile(y)
+    assert "concatenate" not in f.source()
+    assert f.memory.arena_bytes == 0
+
+
+def test_a_piece_that_is_read_twice_or_returned_is_copied():
+    x = sg.input("x", (4,), "float64")
+    z = sg.sin(x[0]) * x[1]
+    for extra in (z, sg.reshape(z, (1, 1)), sg.stack([z, z]), sg.exp(z)):
+        y = sg.stack([z, x[2] * x[3]])
+        given = np.array([0.5, -1.0, 2.0, 0.25])
+        found, want = (
+            sg.compile([y, extra], target=target)(given)
+            for target in ("cpu", "reference")
+        )
+        for a, b in zip(found, want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-14)
