@@ -204,3 +204,33 @@ def test_slices_to_symbolic_bounds_are_those_of_the_reference(name, target):
     for run in (f, reference):
         with pytest.raises(sg.ShapeError, match=r"here .*t = \d+  at test_even"):
             run(wrong, fixed)
+
+
+EMPTY = {
+    "ends": (np.s_[3:], lambda k: np.s_[3:k], (5, 3)),
+    "begins past its axis": (np.s_[:], lambda k: np.s_[3:k], (2, 3)),
+    "backwards": (np.s_[:], lambda k: np.s_[k:1:-1], (1, 1)),
+    "of nothing": (np.s_[2:], lambda k: np.s_[0:0:-1], (2, 1)),
+    "steps": (np.s_[1:], lambda k: np.s_[k::2], (3, 2)),
+}
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", EMPTY)
+def test_an_empty_slice_begins_within_its_axis(name, target):
+    first, second, (n, k) = EMPTY[name]
+    with sg.Graph(dtype="float64"):
+        x, z = sg.input("x", ("n",)), sg.input("z", ("k",))
+        y = sg.cumsum(x)[first][second(z.shape[0])]
+        outputs = [y, sg.grad(sg.sum(y * y), x)]
+    given = np.arange(1.0, n + 1), np.ones(k)
+    f = compiled(outputs, [x, z], target)
+    reference = compiled(outputs, [x, z], "reference")
+    if name not in ("of nothing", "steps"):
+        for run in (f, reference):
+            with pytest.raises(sg.ShapeError, match=r"fits, here .*at test_even"):
+                run(*given)
+        return
+    for got, want in zip(f(*given), reference(*given), strict=True):
+        np.testing.assert_array_equal(got, want)
+    assert f(*given)[0].shape == (0,)

@@ -55,7 +55,7 @@ def _symbolic_bounds(start: Dim | None, stop: Dim | None, step: int, n: Dim) -> 
     last = end if stop is None else _from_end(stop, n)
     low, high = (first, last) if step > 0 else (last + 1, first + 1)
     if high - low == 0:
-        return 0, 0, step
+        return (0 if step > 0 else -1), 0, step
     return first, (high - low + abs(step) - 1) // abs(step), step
 
 

@@ -38,6 +38,7 @@ def _slice_shape(
     for n, start, size, step in zip(x.shape, starts, sizes, steps, strict=True):
         last = start + (size - 1) * step
         if size == 0:
+            _require_empty(start, n, step)
             continue
         if any(isinstance(k, int) and k < 0 for k in (start, size, last)) or any(
             isinstance(room, int) and room < 1 for room in (n - start, n - last)
@@ -45,6 +46,15 @@ def _slice_shape(
             rule = f"elements {start}..{last} within 0..{n - 1}"
             raise ShapeError(rule, "pass arrays of sizes for which it fits")
     return sizes
+
+
+def _require_empty(start: Dim, n: Dim, step: int) -> None:
+    """Nothing begins near its axis: zeros around it are as many as the axis has."""
+    below = start if step > 0 else start - step
+    above = n - start - 1 + max(step, 0)
+    if any(isinstance(k, int) and k < 0 for k in (below, above)):
+        rule = f"a start within 0..{n}, got {start}"
+        raise ShapeError(rule, "pass arrays of sizes for which it fits")
 
 
 def _slice_layout(
