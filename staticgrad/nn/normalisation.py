@@ -275,9 +275,8 @@ class BatchNorm1d(_BatchNorm):
     """Batch norm of (n, channels) or (n, channels, length).
 
     In train mode the statistics are the batch's, and ``running_mean`` and
-    ``running_var`` (states) move towards them by `momentum`; eval mode uses those. Of one
-    number per channel, a last batch of one sample, the variance is 0: choose a batch size
-    that leaves more.
+    ``running_var`` (states) move towards them by `momentum`; eval mode uses those. The
+    variance of one number per channel, as in a last batch of one sample, is 0.
     Called several times in one graph, the layer moves them once per call, in order.
     """
 
