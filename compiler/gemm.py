@@ -46,7 +46,7 @@ MOST_PARTS = 64
 PART_ROWS, ROWS_MORE = 48, 16
 """At least so many rows, and more in such steps: whole tiles of 4, 8 and 16 rows."""
 PART_COLUMNS = 32  # and more in such steps: whole tiles, and 128 bytes of float32
-DEPTH_PLAIN, DEPTH_STRIDED, DEPTH_PANEL = 512, 128, 256
+DEPTH_PLAIN, DEPTH_STRIDED, DEPTH_PANEL, DEPTH_DOTS = 512, 128, 256, 8192
 # Dots cost about 1 + 44 / k of what a product has to, panels 1 + 5 / m.
 FEW_ROWS, DEPTH_PER_ROW = 32, 9
 FEW_TERMS = 16  # up to here B is small, and C is better written row by row
@@ -114,6 +114,7 @@ def described(
     table[AT_TILES] = leaf_address(TILES, int(table[blas.BYTES]))
     if b_transposed and a_step == 1 and by_dots(m, k):
         table[AT_DOTS] = leaf_address(DOTS, int(table[blas.BYTES]))
+        table[DEPTH] = dot_depth(k)
     else:
         _choose_loops(table, m, n, k, bool(b_transposed), a_step, b_row)
     return table
@@ -145,6 +146,17 @@ def _choose_loops(
 def by_dots(m: int, k: int) -> bool:
     """Whether dot products beat panels for A B^T with m rows: either has a price."""
     return m <= FEW_ROWS and k >= DEPTH_PER_ROW * m
+
+
+def dot_depth(k: int) -> int:
+    """Terms that the lanes of a vector add up before their sum is added to others.
+
+    A sum then passes through about the square root of ``k / lanes`` additions, twice.
+
+    >>> dot_depth(1000), dot_depth(1 << 24), dot_depth(1 << 28)
+    (8192, 16384, 65536)
+    """
+    return max(DEPTH_DOTS, 1 << (k.bit_length() + 3) // 2)
 
 
 def parts_of(m: int, n: int, k: int) -> tuple[int, int]:
@@ -193,7 +205,7 @@ def _address(by_library: bool) -> int:
 
 
 _compiled = njit(nogil=True, error_model="numpy", inline="always")
-_call_5, _call_10, _call_12 = caller(5), caller(10), caller(12)
+_call_5, _call_11, _call_12 = caller(5), caller(11), caller(12)
 
 
 @_compiled
@@ -250,10 +262,16 @@ def _one(table, a, b, c, m, n, panel):
     if a_transposed:
         a_row, a_step = 1, a_row
     if load_int64(table, AT_DOTS):
-        scale = table + 8 * blas.ALPHA
-        _call_10(
-            load_int64(table, AT_DOTS), (a, a_row, b, b_row, c, c_row, m, n, k, scale)
-        )
+        scale, size = table + 8 * blas.ALPHA, load_int64(table, blas.BYTES)
+        done, depth = 0, load_int64(table, DEPTH)
+        while done < max(k, 1):
+            left, right = a + done * size, b + done * size
+            deep = min(depth, k - done)
+            _call_11(
+                load_int64(table, AT_DOTS),
+                (left, a_row, right, b_row, c, c_row, m, n, deep, scale, done),
+            )
+            done += depth
         return
     _tiled(table, a, a_row, a_step, b, b_row, c, m, n, panel)
 

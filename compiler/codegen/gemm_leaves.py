@@ -144,9 +144,10 @@ def _copy(number: Callable[[float], Any]) -> Callable[..., None]:
 
 
 def _dots(number: Callable[[float], Any]) -> Callable[..., None]:
-    def dots(a, a_row, b, b_row, c, c_row, m, n, k, scale):
+    def dots(a, a_row, b, b_row, c, c_row, m, n, k, scale, more):
         """C = A B^T, both contiguous along k, a few rows at a time."""
-        alpha, beta = number(load_float64(scale, 0)), number(load_float64(scale, 1))
+        alpha = number(load_float64(scale, 0))
+        beta = number(1.0) if more else number(load_float64(scale, 1))
         size, lanes = element_bytes(alpha), lanes_of(alpha)
         while m > 0:
             rows = min(1 if m == 1 else (2 if m == 2 else FEW), lanes)
