@@ -5,6 +5,9 @@ one. Along the last axis that is a single element, which LLVM keeps in a registe
 along another the innermost loop runs over those axes and vectorises. Without axes ahead
 of the scanned one, chunks are of an axis behind it instead.
 
+The state of a running sum of float32 is float64: what is shown is off by one rounding,
+however many elements came before.
+
 Along the last axis each step waits for the one before; of running sums of floats
 codegen/running.py makes vectors.
 """
@@ -33,6 +36,7 @@ from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import Node
 from staticgrad.ir.op import Layout, Scan
 from staticgrad.ir.size import Dim, Shape, product
+from staticgrad.ir.types import FLOAT32, FLOAT64
 
 STATE = -1  # the scratch area, as operands are numbered
 COST = 4  # a step waits for the one before, so it is worth four additions
@@ -49,24 +53,30 @@ def scanned(node: Node, buffer_of: Callable[..., int]) -> list[Kernel]:
     write = Operand(buffer_of(result), "write", result.dtype)
     inner = order.inner_strides()
     state = Access(STATE, order.placed(inner))
-    step: list[Statement] = [Load(0, state, result.dtype)]
+    is_wide = code.wide and result.dtype == FLOAT32
+    kept = FLOAT64 if is_wide else result.dtype
+    step: list[Statement] = [Load(0, state, kept)]
     for number, x in enumerate(node.inputs):
         layout = layout_of(x)
         place = Access(number, order.placed(layout.strides), layout.offset)
         step.append(Load(number + 1, place, x.dtype))
     new = last + 1
     plain = Layout.contiguous(result.shape).strides
+    shown = 0 if node.attrs["exclusive"] else new
     step += [
-        Compute(new, code.template, tuple(range(new)), result.dtype, site=0),
+        Compute(new, code.template, tuple(range(new)), kept, site=0),
         Store(state, new),
-        Store(Access(last, order.placed(plain)), 0 if node.attrs["exclusive"] else new),
     ]
-    start = (Number(new + 1, code.initial, result.dtype), Store(state, new + 1))
+    if is_wide:
+        step.append(Compute(new + 1, "{T}({0})", (shown,), result.dtype))
+        shown = new + 1
+    step.append(Store(Access(last, order.placed(plain)), shown))
+    start = (Number(new + 2, code.initial, kept), Store(state, new + 2))
     kernel = LoopKernel(
         name=node.op.name,
         axes=order.axes(),
         operands=(*reads, write),
-        scratch=(Scratch(result.dtype, product(order.behind)),),
+        scratch=(Scratch(kept, product(order.behind)),),
         body=order.nested(start, tuple(step)),
         sites=(site_of(node),),
         row_cost=product(order.axes()[1:]) * COST,

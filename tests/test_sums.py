@@ -17,6 +17,7 @@ import staticgrad as sg
 from staticgrad.compiler import cascade
 from staticgrad.compiler.cascade import BLOCKS, ROWS, TERMS, cascaded
 from staticgrad.compiler.collapse import statements_of
+from staticgrad.compiler.gemm import dot_depth
 from staticgrad.compiler.kernels import (
     ADD_UP,
     Access,
@@ -155,6 +156,45 @@ def test_composites_are_as_accurate():
     wants = wide.var(), math.sqrt(math.fsum(wide * wide)), np.log(np.exp(wide).sum())
     for got, want in zip(f(given, np.zeros(3, "f4")), (*wants, total), strict=True):
         np.testing.assert_allclose(got, want, 2 * VECTORS * unit("float32"))
+
+
+@pytest.mark.parametrize("kind", ["equal", "positive", "signed"])
+def test_products_of_many_terms(kind):
+    """Lanes share the terms of a part, whose sums are then added up."""
+    depth = dot_depth(MOST)
+    h = depth / LANES + math.log2(LANES) + MOST / depth + 2
+    x, y = sg.input("x", ("n",)), sg.input("y", (3, "n"))
+    f = sg.compile([sg.dot(x, x), y @ x, y @ y.T], inputs=[x, y])
+    a = values(kind, (MOST,), "float32")
+    b = np.stack([a, a[::-1], np.roll(a, 7)])
+    wide, rows = a.astype("f8"), b.astype("f8")
+    pairs = [(wide[None], wide[:, None]), (rows, wide[:, None]), (rows, rows.T)]
+    for got, (left, right) in zip(f(a, b), pairs, strict=True):
+        error = np.abs(got - (left @ right).reshape(got.shape))
+        most = (np.abs(left) @ np.abs(right)).reshape(got.shape)
+        assert np.all(error <= h * unit("float32") * most)
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_running_sums(axis, target):
+    """The sum before a register is float64: what is rounded is in one register."""
+    h = math.log2(64) + 2  # of the largest registers
+    shape = (MOST // 3, 3) if axis == 0 else (3, MOST // 3)
+    x = sg.input("x", tuple(n if n < 1000 else "n" for n in shape))
+    f = sg.compile(sg.cumsum(x, axis=axis), inputs=[x], target=target)
+    given = values("equal", shape, "float32")
+    want = np.cumsum(given, axis, "f8")
+    assert np.all(np.abs(f(given) - want) <= h * unit("float32") * want)
+
+
+def test_the_reference_adds_up_in_pairs_over_any_axes():
+    x = sg.input("x", ("n", 3, "m"))
+    given = values("equal", (1 << 14, 3, 5), "float32")
+    for axes in ((0,), (0, 1), (0, 2), (0, 1, 2), (1,), (2,)):
+        f = sg.compile(sg.sum(x, axis=axes), inputs=[x], target="reference")
+        want = exact(given, axes)
+        assert np.all(np.abs(f(given) - want) <= 50 * unit("float32") * want)
 
 
 def test_bits_do_not_depend_on_what_else_is_computed_with_threads():

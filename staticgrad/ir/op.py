@@ -109,11 +109,13 @@ class Scan:
 
     ``state = template(state, *inputs)`` for one element after the other, starting with
     `initial`; ``{0}`` is the state. The result is the state after each element, or,
-    where ``attrs["exclusive"]`` is true, before it.
+    where ``attrs["exclusive"]`` is true, before it. `wide`: of float32, the state is
+    float64, and what is shown of it rounded.
     """
 
     template: str
     initial: float
+    wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)

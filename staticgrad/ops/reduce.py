@@ -12,6 +12,7 @@ exact only where the product is not 0.
 from __future__ import annotations
 
 import builtins
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -193,10 +194,19 @@ def _reduction(
     )
 
 
+def _summed(x: Array, axes: tuple[int, ...]) -> Any:
+    """NumPy adds up in pairs along the last axis alone: over others, one by one."""
+    turned = np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim))
+    kept = turned.shape[: x.ndim - len(axes)]
+    count = math.prod(turned.shape[len(kept) :])
+    rows = np.ascontiguousarray(turned).reshape(*kept, count)
+    return np.sum(rows, axis=-1, dtype=x.dtype)
+
+
 REDUCE_SUM = _reduction(
     "add",
     "reduce_sum",
-    lambda x, axes: np.sum(x, axis=axes, dtype=x.dtype),
+    _summed,
     _sum_vjp,
     _sums,
     _bad("float64", "a number's dtype"),

@@ -17,7 +17,7 @@ from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Bad, Op, Sample, Scan, define
 from staticgrad.ir.size import Shape
-from staticgrad.ir.types import TensorType, is_float
+from staticgrad.ir.types import FLOAT32, FLOAT64, DType, TensorType, is_float
 from staticgrad.ops.casting import cast
 from staticgrad.ops.choice import where
 from staticgrad.ops.compare import isnan
@@ -50,9 +50,18 @@ def _exclusive(y: Array, axis: int, initial: float) -> Array:
     return np.concatenate([first, kept], axis)
 
 
-def _running(function: Callable[..., Any], initial: float) -> Callable[..., Array]:
+def _wide(dtype: DType) -> DType:
+    """What sums of float32 are kept in; halves come as float32."""
+    return FLOAT64 if dtype == FLOAT32 else dtype
+
+
+def _running(
+    function: Callable[..., Any],
+    initial: float,
+    wide: Callable[[DType], DType] = lambda dtype: dtype,
+) -> Callable[..., Array]:
     def run(x: Array, axis: int, exclusive: bool) -> Array:
-        y = np.asarray(function(x, axis=axis, dtype=x.dtype))
+        y = np.asarray(function(x, axis=axis, dtype=wide(x.dtype))).astype(x.dtype)
         return _exclusive(y, axis, initial) if exclusive else y
 
     return quiet(run)
@@ -171,8 +180,8 @@ CUMSUM: Op = define(
     shape=_same_shapes,
     dtype=same_dtype("iuf"),
     vjp=_sum_vjp,
-    code=Scan("{0} + {1}", -0.0),  # -0.0 + x is x, the sign of zero included
-    numpy=_running(np.cumsum, -0.0),
+    code=Scan("{0} + {1}", -0.0, wide=True),  # -0.0 + x is x, the sign of zero included
+    numpy=_running(np.cumsum, -0.0, _wide),
     samples=_samples,
     bad=_bad,
     jvp="linear",
@@ -230,6 +239,8 @@ def cumsum(
     a: ArrayLike, axis: int | None = None, dtype: npt.DTypeLike | None = None
 ) -> Tensor:
     """The running sum along `axis`, by default of all elements in C order.
+
+    The sum of float32 is kept in float64 and rounded where it is shown.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.cumsum([1, 2, 3]), target="reference")()
