@@ -56,15 +56,20 @@ def scanned(node: Node, buffer_of: Callable[..., int]) -> list[Kernel]:
     is_wide = code.wide and result.dtype == FLOAT32
     kept = FLOAT64 if is_wide else result.dtype
     step: list[Statement] = [Load(0, state, kept)]
+    terms = [0]
     for number, x in enumerate(node.inputs):
         layout = layout_of(x)
         place = Access(number, order.placed(layout.strides), layout.offset)
         step.append(Load(number + 1, place, x.dtype))
-    new = last + 1
+        terms.append(number + 1)
+        if is_wide:
+            terms[-1] += last
+            step.append(Compute(terms[-1], "{T}({0})", (number + 1,), kept))
+    new = 2 * last + 1
     plain = Layout.contiguous(result.shape).strides
     shown = 0 if node.attrs["exclusive"] else new
     step += [
-        Compute(new, code.template, tuple(range(new)), kept, site=0),
+        Compute(new, code.template, tuple(terms), kept, site=0),
         Store(state, new),
     ]
     if is_wide:

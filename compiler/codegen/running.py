@@ -26,7 +26,14 @@ from staticgrad.compiler.codegen import processor
 from staticgrad.compiler.codegen.code import At, Code
 from staticgrad.compiler.codegen.emitter import Value
 from staticgrad.compiler.codegen.pointers import Pointer
-from staticgrad.compiler.kernels import Access, Compute, Load, Loop, Store
+from staticgrad.compiler.kernels import (
+    Access,
+    Compute,
+    Load,
+    Loop,
+    Store,
+    result_of,
+)
 from staticgrad.ir.size import Dim
 from staticgrad.ir.values import dataclass
 
@@ -52,28 +59,26 @@ class Running:
 
 def running_of(loop: Loop, extent: Dim) -> Running | None:
     """``state = state + x; y = state`` along a contiguous axis; else None."""
-    match loop.body:
-        case (
+    casts = {
+        s.result: s.args[0]
+        for s in loop.body
+        if isinstance(s, Compute) and s.template == "{T}({0})"
+    }
+    match [s for s in loop.body if result_of(s) not in casts]:
+        case [
             Load(old, state),
             Load(x, source, dtype),
             Compute(new, "{0} + {1}", args) as step,
             Store(kept, stored),
-            *rounded,
             Store(target, shown),
-        ):
+        ]:
             pass
         case _:
             return None
-    if rounded:
-        match rounded:
-            case [Compute(rounded_to, "{T}({0})", (shown_wide,))] if (
-                shown == rounded_to
-            ):
-                shown = shown_wide
-            case _:
-                return None
+    args = tuple(casts.get(value, value) for value in args)
+    shown = casts.get(shown, shown)
     few = isinstance(extent, int) and extent < LEAST
-    wide = np.dtype(np.float64) if rounded else dtype
+    wide = np.dtype(np.float64) if casts else dtype
     if few or loop.axis == 0 or dtype not in FLOATS or step.dtype != wide:
         return None
     sums = args == (old, x) and stored == new and shown in (old, new)
