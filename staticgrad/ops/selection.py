@@ -116,7 +116,8 @@ def top_k(x: ArrayLike, k: int) -> tuple[Tensor, Tensor]:
     """The `k` largest elements along the last axis, and their int64 positions.
 
     They are in descending order, equal ones in the order in which they stand. A NaN
-    comes before every number. The values are differentiable.
+    comes before every number. The values are differentiable. Made for small k: a row
+    of n takes n + k^2 log(n / k) comparisons, about, and n k if it is increasing.
 
     >>> import staticgrad as sg
     >>> values, places = sg.top_k([[3.0, 9.0, 5.0]], 2)
