@@ -1,6 +1,7 @@
 """Threading layers, numbers of threads, forks: in processes of their own."""
 
 import os
+import platform
 import subprocess
 import sys
 import textwrap
@@ -170,6 +171,7 @@ def test_each_chunk_is_taken_once():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the loader's path is Linux's")
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="tbb is made for x86-64")
 def test_without_libgomp_tbb_is_found(tmp_path):
     environment = without_libgomp(tmp_path)
     found = run(FOUR, WITHOUT_POSIX, NUMBA_NUM_THREADS="4", **environment)
