@@ -55,12 +55,15 @@ def loops(axes: Sequence[int], body: Body) -> Body:
 
 def each_statement(body: Body, change: Callable[[Statement], Statement]) -> Body:
     """`body` with `change` applied to every statement, to what is in it first."""
-    return tuple(
-        change(replace(s, body=each_statement(s.body, change)))
-        if isinstance(s, _NESTED)
-        else change(s)
-        for s in body
-    )
+    result: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, _NESTED):
+            inner = each_statement(statement.body, change)
+            if inner is not statement.body:
+                statement = replace(statement, body=inner)
+        result.append(change(statement))
+    is_same = all(new is old for new, old in zip(result, body, strict=True))
+    return body if is_same else tuple(result)
 
 
 def with_values(body: Body, number: Callable[[int], int]) -> Body:
