@@ -83,8 +83,9 @@ class Trainer:
     `check_finite` is "loss", "gradients" (the loss, too) or None. What happens where
     they are not: `on_nonfinite` "raise" (NonFiniteError, the step changes nothing),
     "skip" (nothing but the random stream changes; ``history["skipped"]`` tells the
-    share, and where the loss itself was NaN the epoch's mean is) or "replace" (NaN in gradients becomes 0, infinities the largest numbers;
-    the loss is not checked; ``history["replaced"]``).
+    share; the epoch's mean loss is NaN if one of its steps' is) or "replace" (NaN in
+    gradients becomes 0, infinities the largest numbers; the loss is not checked;
+    ``history["replaced"]``).
 
     `clip` is ``sg.optim.clip_by_global_norm(1.0)``, ``clip_by_value``, or several of
     them; ``history["clipped"]`` tells the share of steps. `loss_scale` is an
