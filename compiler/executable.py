@@ -334,7 +334,13 @@ class Executable:
                 f"profile requires at least 1 run, got {times}; 100 is usual"
                 f"{at(here())}"
             )
-        target = self._native()
+        target = self.target
+        if not isinstance(target, CpuTarget):
+            raise GraphError(
+                f"profile requires target 'cpu', got {target.name!r}; compile it for "
+                f"the cpu; for times on a GPU run the program under Nsight Systems "
+                f"(nsys profile){at(here())}"
+            )
         arrays = self._arranged(args, kwargs)
         sizes = self._sizes = self._signature.sizes(arrays)
         try:

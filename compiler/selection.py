@@ -41,7 +41,7 @@ from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Layout, Select
 from staticgrad.ir.size import Dim, product
-from staticgrad.ir.types import BOOL, INT64
+from staticgrad.ir.types import BOOL, INT32, INT64, DType
 
 BLOCK = 16  # elements that are compared at once: one or a few vectors
 EMPTY, GUARD = -1, -2  # positions of slots that hold no element
@@ -69,13 +69,20 @@ def selected(node: Node, buffer_of: Callable[[Tensor], int]) -> list[Kernel]:
         name=node.op.name,
         axes=axes,
         operands=operands,
-        scratch=(Scratch(x.dtype, k + 1), Scratch(INT64, k + 1)),
+        scratch=(Scratch(x.dtype, k + 1), Scratch(_places_of(x), k + 1)),
         body=loops(range(len(rows)), row),
         sites=(site_of(node),),
         row_cost=(x.shape[-1] * 4 + k * 16) * product(rows[1:]),
         parallel=k != 0,
     )
     return [kernel]
+
+
+def _places_of(x: Tensor) -> DType:
+    """The dtype of positions: as wide as values, so that vectors of both are alike."""
+    n = x.shape[-1]
+    short = x.dtype.itemsize <= 4 and isinstance(n, int) and n < 2**31
+    return INT32 if short else INT64
 
 
 class _Body:
@@ -91,6 +98,7 @@ class _Body:
         self.leads = leads
         self.rank = rank
         self.count = 0
+        self.dtypes = {VALUES: x.dtype, PLACES: _places_of(x)}
 
     def row(self) -> tuple[Statement, ...]:
         """Empty slots, then every element, then the results."""
@@ -117,8 +125,8 @@ class _Body:
         fill = (Store(later, zero), Store(places, empty))
         return (
             Number(zero, value, self.x.dtype),
-            Number(guard, GUARD, INT64),
-            Number(empty, EMPTY, INT64),
+            Number(guard, GUARD, self.dtypes[PLACES]),
+            Number(empty, EMPTY, self.dtypes[PLACES]),
             Store(first, zero),
             Store(place, guard),
             Loop(self.rank + 1, fill),
@@ -161,11 +169,12 @@ class _Body:
         self, access: Access, strides: tuple[Dim, ...], first: Dim
     ) -> tuple[Statement, ...]:
         """Insert one element, if it is ahead of the last slot."""
-        value, place, leads = self._new(), self._new(), self._new()
+        value, index, place, leads = (self._new() for _ in range(4))
         loads, last = self._loaded(self._slots(0, self.k))
         return (
             Load(value, access, self.x.dtype),
-            Index(place, strides, first),
+            Index(index, strides, first),
+            Compute(place, "{T}({0})", (index,), self.dtypes[PLACES]),
             *loads,
             Compute(leads, self.leads, (value, *last), BOOL),
             When(leads, (Loop(self.rank + 1, self._insert(value, place)),)),
@@ -187,7 +196,7 @@ class _Body:
         triples = ((value, x, x_before), (place, at, at_before))
         for target, (new, old, moved) in zip(own, triples, strict=True):
             kept, result = self._new(), self._new()
-            dtype = self.x.dtype if target.operand == VALUES else INT64
+            dtype = self.dtypes[target.operand]
             body += [
                 Compute(kept, "select({0}, {1}, {2})", (leads, new, old), dtype),
                 Compute(result, "select({0}, {1}, {2})", (passes, moved, kept), dtype),
@@ -198,17 +207,19 @@ class _Body:
     def _loaded(self, places: tuple[Access, ...]) -> tuple[list[Statement], list[int]]:
         numbers = [self._new() for _ in places]
         loads: list[Statement] = [
-            Load(n, access, self.x.dtype if access.operand == VALUES else INT64)
+            Load(n, access, self.dtypes[access.operand])
             for n, access in zip(numbers, places, strict=True)
         ]
         return loads, numbers
 
     def _write(self) -> Loop:
         """Slots 1, 2, ..., k are the results."""
-        loads, numbers = self._loaded(self._slots(1, 1))
+        loads, (value, place) = self._loaded(self._slots(1, 1))
+        index = self._new()
+        widened = Compute(index, "{T}({0})", (place,), INT64)
         shape = (*self.x.shape[:-1], self.k)
         plain = Layout.contiguous(shape).strides
         rows = plain[:-1] if self.x.ndim > 1 else (0,)
         strides = (*rows, *self._strides(slot=1)[self.rank :])
-        stores = (Store(Access(n + 1, strides), v) for n, v in enumerate(numbers))
-        return Loop(self.rank + 1, (*loads, *stores))
+        stores = Store(Access(1, strides), value), Store(Access(2, strides), index)
+        return Loop(self.rank + 1, (*loads, widened, *stores))

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cuda_devices import EmulatedDevice
 
 import staticgrad as sg
+from staticgrad.compiler.cuda.device import using
 from staticgrad.compiler.frame import Frame
 from staticgrad.compiler.profile import _spans
 
@@ -129,6 +131,10 @@ def test_what_is_refused() -> None:
         f.profile(1, x=X)
     with pytest.raises(sg.GraphError, match="requires target 'cpu', got 'reference'"):
         sg.compile(loss, target="reference").profile(1, X, X[:, 0])
+    with using(EmulatedDevice()):
+        on_gpu = sg.compile(loss, target="cuda")
+    with pytest.raises(sg.GraphError, match=r"got 'cuda'; .* nsys profile\).*py:\d"):
+        on_gpu.profile(1, X, X[:, 0])
 
 
 def test_what_fails_is_raised_and_nothing_is_trained() -> None:
