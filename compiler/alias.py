@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import permutations
 from operator import itemgetter
 
 from staticgrad.compiler.collapse import statements_of
@@ -25,6 +26,7 @@ from staticgrad.compiler.kernels import (
     at,
 )
 from staticgrad.compiler.schedule import (
+    Buffer,
     ControlKernel,
     Schedule,
     Step,
@@ -61,6 +63,51 @@ def sharing(schedule: Schedule) -> tuple[dict[int, int], dict[int, tuple[int, in
     first, last, merged = joining.first, joining.last, joining.merged
     end = len(schedule.kernels) - 1
     return merged, {b: (first[b], min(last[b], end)) for b in first if b not in merged}
+
+
+def shareable(schedule: Schedule, kernel: Step) -> list[tuple[int, int]]:
+    """Pairs (read, written) of buffers that `in_place` makes one.
+
+    It does where the first dies at `kernel` and the second is made by it.
+    """
+    numbers = [operand.buffer for operand in kernel.operands]
+    buffers = schedule.buffers
+    if isinstance(kernel, ControlKernel):
+        pairs = _free_starts(kernel, numbers)
+    elif isinstance(kernel, LoopKernel):
+        uses = _Uses.of(kernel)
+        pairs = [
+            (read, write)
+            for write, read in permutations(range(len(numbers)), 2)
+            if kernel.operands[write].mode == "write"
+            and kernel.operands[read].mode == "read"
+            and not kernel.operands[write].per_chunk
+            and _is_elementwise(buffers[numbers[write]], kernel, uses, read, write)
+        ]
+    else:
+        pairs = []
+    found = ((numbers[read], numbers[write]) for read, write in pairs)
+    return [(a, b) for a, b in found if _are_alike(buffers[a], buffers[b])]
+
+
+def _free_starts(
+    kernel: ControlKernel, numbers: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Of `starts` the pairs whose first operand is not needed besides."""
+    read = {port.operand for ports in kernel.ports for port in ports}
+    return [
+        pair
+        for pair in kernel.starts
+        if list(numbers).count(numbers[pair[0]]) == 1 and pair[0] not in read
+    ]
+
+
+def _are_alike(old: Buffer, new: Buffer) -> bool:
+    return (
+        old.kind == new.kind == "temporary"
+        and old.dtype == new.dtype
+        and old.elements == new.elements
+    )
 
 
 class _Joining:
@@ -119,7 +166,8 @@ class _Joining:
                 )
                 if fits and uses is None:
                     uses = _Uses.of(kernel)
-                if fits and uses and self._is_elementwise(kernel, uses, read, write):
+                made = self.schedule.buffers[kernel.operands[write].buffer]
+                if fits and uses and _is_elementwise(made, kernel, uses, read, write):
                     pairs[write] = read
                     if not same:
                         self._merge(source, target)
@@ -132,12 +180,10 @@ class _Joining:
         self, kernel: ControlKernel, numbers: Sequence[int], position: int
     ) -> list[tuple[int, int]]:
         """Operands that start as another one, in its place."""
-        read = {port.operand for ports in kernel.ports for port in ports}
         found: list[tuple[int, int]] = []
-        for pair in kernel.starts:
+        for pair in _free_starts(kernel, numbers):
             source, target = (numbers[n] for n in pair)
-            alone = list(numbers).count(source) == 1 and pair[0] not in read
-            if alone and self._may_share(position, source, target):
+            if self._may_share(position, source, target):
                 self._merge(source, target)
                 found.append(pair)
         return found
@@ -149,39 +195,36 @@ class _Joining:
     def _may_share(self, position: int, source: int, target: int) -> bool:
         """Whether `target` begins where `source` ends, and is as large."""
         buffers = self.schedule.buffers
-        old, new = buffers[source], buffers[target]
         return (
-            old.kind == new.kind == "temporary"
-            and self.first[target] == position
+            self.first[target] == position
             and self.last[source] == position
-            and old.dtype == new.dtype
-            and old.elements == new.elements
+            and _are_alike(buffers[source], buffers[target])
         )
 
-    def _is_elementwise(
-        self, kernel: LoopKernel, uses: _Uses, read: int, write: int
-    ) -> bool:
-        """Every element is written once, and read at its own index only before that.
 
-        The store may stand outside of inner loops, as that of what a row gave.
-        """
-        target = self.schedule.buffers[kernel.operands[write].buffer]
-        axes = uses.axes.get(write, ())
-        if uses.conditional:
-            return False  # what it writes may stay unwritten
-        if product(tuple(kernel.axes[a] for a in axes)) != target.elements:
-            return False
-        both = (*uses.accesses.get(read, ()), *uses.accesses.get(write, ()))
-        accesses = sorted(both, key=itemgetter(0))
-        stores = [access for _, is_store, access in accesses if is_store]
-        if len(stores) != 1 or not accesses[-1][1]:
-            return False
-        (store,) = stores
-        place = (store.strides, store.offset)
-        same = all((a.strides, a.offset) == place for _, _, a in accesses)
-        fixed = store.dynamic is None and all(a.dynamic is None for _, _, a in accesses)
-        own = all(store.strides[axis] != 0 or kernel.axes[axis] == 1 for axis in axes)
-        return same and fixed and own
+def _is_elementwise(
+    target: Buffer, kernel: LoopKernel, uses: _Uses, read: int, write: int
+) -> bool:
+    """Every element is written once, and read at its own index only before that.
+
+    The store may stand outside of inner loops, as that of what a row gave.
+    """
+    axes = uses.axes.get(write, ())
+    if uses.conditional:
+        return False  # what it writes may stay unwritten
+    if product(tuple(kernel.axes[a] for a in axes)) != target.elements:
+        return False
+    both = (*uses.accesses.get(read, ()), *uses.accesses.get(write, ()))
+    accesses = sorted(both, key=itemgetter(0))
+    stores = [access for _, is_store, access in accesses if is_store]
+    if len(stores) != 1 or not accesses[-1][1]:
+        return False
+    (store,) = stores
+    place = (store.strides, store.offset)
+    same = all((a.strides, a.offset) == place for _, _, a in accesses)
+    fixed = store.dynamic is None and all(a.dynamic is None for _, _, a in accesses)
+    own = all(store.strides[axis] != 0 or kernel.axes[axis] == 1 for axis in axes)
+    return same and fixed and own
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.values import dataclass
@@ -75,6 +75,14 @@ def order(
         if peak < best_peak:
             best, best_peak = found, peak
     return best
+
+
+def candidates(
+    tasks: Sequence[Task], sizes: Sequence[int], keep: Sequence[int] = ()
+) -> Iterator[list[int]]:
+    """Every order that `order` would choose from, the one given aside."""
+    work = _prepare(tasks, sizes, keep)
+    return (candidate(work) for candidate in CANDIDATES)
 
 
 def peak_bytes(

@@ -3,8 +3,9 @@
 If group G makes ``y = f(x)`` from an x that lies in memory anyway, and other groups
 read y element by element, each of them computes f(x) itself: ``1 - h * h`` of the
 derivative of tanh needs no buffer beside h, and a mask of dropout none at all, since
-its key is in memory. Only a few cheap operations are repeated, and only if then nobody
-needs y in memory.
+its key is in memory. Only a few cheap operations are repeated, only if then nobody
+needs y in memory, and only if no more is read for it than was written and read of y: a
+sum of many gradients would keep them all alive.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from staticgrad.compiler.layouts import AxisMap, base_of, is_free
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
 from staticgrad.ir.op import Elementwise, Random
+from staticgrad.ir.size import product
 
 _REPEATED = (Elementwise, Random)
 _LEAVES = (Input, Stored, Constant)
@@ -72,6 +74,8 @@ class _Work:
         cone = self._cone(group, node)
         if cone is None or not all(_can(reader, result, cone) for reader in readers):
             return
+        if not self._moves_less(result, cone, readers):
+            return
         for reader in readers:
             _add(reader, result, cone)
             reader.nodes.sort(key=self.place.__getitem__)
@@ -80,6 +84,20 @@ class _Work:
                     self.readers.setdefault(base, []).append(reader)
         self.in_memory.discard(result)
         del self.readers[result]
+
+    def _moves_less(
+        self, result: Tensor, cone: Sequence[Node], readers: Sequence[Group]
+    ) -> bool:
+        """Whether no more is read for it than was written and read of the result."""
+        size = product(result.shape)
+        bases = {base_of(t) for node in cone for t in node.inputs}
+        large = {
+            base
+            for base in bases
+            if self._lies_in_memory(base, cone[0]) and product(base.shape) == size
+        }
+        more = (len(large.difference(_read_from_memory(group))) for group in readers)
+        return sum(more) <= 1 + len(readers)
 
     def _cone(self, group: Group, node: Node) -> list[Node] | None:
         """The nodes between memory and the result; None if they are too many."""

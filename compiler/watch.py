@@ -20,21 +20,18 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from staticgrad.compiler.budget import work
 from staticgrad.compiler.calling import Machine
 from staticgrad.compiler.failures import foreign
 from staticgrad.compiler.kernels import LoopKernel, is_polled
-from staticgrad.compiler.schedule import ControlKernel, Schedule, Step
+from staticgrad.compiler.schedule import Buffer, ControlKernel, Schedule, Step
 from staticgrad.compiler.vm import STOPPED
+from staticgrad.compiler.work import work
 from staticgrad.ir.size import evaluate
 
-LONG = 2**28
-"""Additions, about 40 ms, from which a loop is worth the 2 us."""
-
-CALL = 20
-"""Additions in the time that the machine takes to call a kernel."""
+LONG = 2**31
+"""Additions (work.py), about 40 ms, from which a loop is worth the 2 us."""
 
 NOBODY = -1
 """What listens to signals where nothing does."""
@@ -47,20 +44,22 @@ def takes_long(schedule: Schedule, values: Mapping[str, int]) -> bool:
     and where all steps together are many additions.
     """
     return any(
-        _additions(kernel, values) > LONG
+        _additions(kernel, schedule.buffers, values) > LONG
         for kernel in schedule.kernels
         if isinstance(kernel, ControlKernel) or is_polled(kernel)
     )
 
 
-def _additions(kernel: Step, values: Mapping[str, int]) -> float:
+def _additions(
+    kernel: Step, buffers: Sequence[Buffer], values: Mapping[str, int]
+) -> float:
     if not isinstance(kernel, ControlKernel):
         unknown = isinstance(kernel, LoopKernel) and any(foreign(kernel))
-        return math.inf if unknown else CALL + work(kernel, values)
+        return math.inf if unknown else work(kernel, buffers, values)
     if kernel.form not in ("loop", "branch"):
         return math.inf
-    inner = (k for body in kernel.bodies for k in body.kernels)
-    each = sum(_additions(k, values) for k in inner)
+    inner = ((k, body.buffers) for body in kernel.bodies for k in body.kernels)
+    each = sum(_additions(k, own, values) for k, own in inner)
     return each if kernel.form == "branch" else each * evaluate(kernel.length, values)
 
 

@@ -1,0 +1,132 @@
+"""A Schedule in numbers, as eviction.py wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from staticgrad.compiler import memory
+from staticgrad.compiler.alias import shareable
+from staticgrad.compiler.eviction import Facts
+from staticgrad.compiler.kernels import FinishKernel
+from staticgrad.compiler.rerun import Recipe, Uses
+from staticgrad.compiler.schedule import reads, writes
+from staticgrad.compiler.work import work
+from staticgrad.ir.node import ALIGNMENT
+
+
+def facts_of(
+    uses: Uses,
+    recipes: Mapping[int, Recipe],
+    values: Mapping[str, int],
+    cutting: memory.Cutting,
+) -> Facts:
+    """What `simulate` has to know, when symbols have `values`.
+
+    Chunks are those of `cutting`.
+    """
+    schedule, kernels = uses.schedule, uses.schedule.kernels
+    count = range(len(schedule.buffers))
+    sizes = memory.arena_sizes(schedule, values, cutting)
+    padded = [
+        -(-size // ALIGNMENT) * ALIGNMENT if uses.arena[b] else 0
+        for b, size in enumerate(sizes)
+    ]
+    passing = tuple(padded)
+    works = [work(kernel, schedule.buffers, values) for kernel in kernels]
+    pairs = [shareable(schedule, kernel) for kernel in kernels]
+    for position, kernel in enumerate(kernels):
+        if isinstance(kernel, FinishKernel) and not sizes[kernel.operands[0].buffer]:
+            slots, result = (operand.buffer for operand in kernel.operands)
+            padded[slots] = padded[result]  # its maker writes the result already
+            pairs[position].append((slots, result))
+    again = [recipes.get(b) for b in count]
+    users: list[list[int]] = [[] for _ in count]
+    for b, recipe in recipes.items():
+        for source in recipe.sources:
+            users[source].append(b)
+    sharing = [*pairs, *(_pairs_again(uses, recipe, pairs) for recipe in again)]
+    born = [b for b in uses.written if uses.arena[b]]
+    return Facts(
+        *_joined([
+            *(_of_arena(uses, reads(kernel)) for kernel in kernels),
+            *(recipe.sources if recipe else () for recipe in again),
+        ]),
+        *_joined([
+            *(_of_arena(uses, writes(kernel)) for kernel in kernels),
+            *(recipe.results if recipe else () for recipe in again),
+        ]),
+        *_joined([[read for read, _ in shared] for shared in sharing]),
+        _joined([[written for _, written in shared] for shared in sharing])[1],
+        _whole([
+            *(0 for _ in kernels),
+            *(sum(passing[o] for o in r.others) if r else 0 for r in again),
+        ]),
+        np.array([
+            *works, *(sum(works[p] for p in r.kernels) if r else 0 for r in again)
+        ], np.float64),
+        *_joined([uses.touched.get(b, ()) for b in count]),
+        *_joined(users),
+        _whole(padded),
+        _whole([max(uses.written.get(b, (-1,))) for b in count]),
+        np.array([b in uses.ends for b in count], np.bool_),
+        _whole([-1 if r is None else r.deadline for r in again]),
+        np.array([0, *accumulate(works)], np.float64),
+        _whole(sorted(born, key=lambda b: (uses.written[b][-1], b))),
+    )  # fmt: skip
+
+
+def bound(facts: Facts) -> tuple[int, int]:
+    """The most bytes that any kernel touches at once, and which kernel that is.
+
+    Every order needs them. What may be written over something counts once.
+    """
+    most, largest = 0, 0
+    for kernel in range(len(facts.clock) - 1):
+        touched = {
+            *_part(facts.read_at, facts.read, kernel),
+            *_part(facts.write_at, facts.write, kernel),
+        } - set(_part(facts.pair_at, facts.pair_to, kernel))
+        size = sum(int(facts.bytes[b]) for b in touched)
+        if size > most:
+            most, largest = size, kernel
+    return most, largest
+
+
+def _part(at: Any, items: Any, number: int) -> list[int]:
+    found: list[int] = items[at[number] : at[number + 1]].tolist()
+    return found
+
+
+def _of_arena(uses: Uses, buffers: Sequence[int]) -> list[int]:
+    """Those that lie in the arena and are written there, each once."""
+    found = dict.fromkeys(buffers)
+    return [b for b in found if uses.arena[b] and b in uses.written]
+
+
+def _pairs_again(
+    uses: Uses, recipe: Recipe | None, pairs: Sequence[list[tuple[int, int]]]
+) -> list[tuple[int, int]]:
+    """Of the first kernel of a recipe, what no other of its kernels reads."""
+    if recipe is None:
+        return []
+    first, *rest = recipe.kernels
+    later = {b for p in rest for b in reads(uses.schedule.kernels[p])}
+    return [
+        (read, written)
+        for read, written in pairs[first]
+        if read not in later and written in recipe.results
+    ]
+
+
+def _joined(parts: Sequence[Sequence[int]]) -> tuple[Any, Any]:
+    """Where each part begins, and all of them one after the other."""
+    at = _whole([0, *accumulate(len(part) for part in parts)])
+    return at, _whole([item for part in parts for item in part])
+
+
+def _whole(numbers: Sequence[int]) -> Any:
+    return np.array(numbers, np.int64)
