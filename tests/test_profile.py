@@ -133,7 +133,7 @@ def test_what_is_refused() -> None:
         sg.compile(loss, target="reference").profile(1, X, X[:, 0])
     with using(EmulatedDevice()):
         on_gpu = sg.compile(loss, target="cuda")
-    with pytest.raises(sg.GraphError, match=r"got 'cuda'; .* nsys profile\).*py:\d"):
+    with pytest.raises(sg.GraphError, match=r"got 'cuda'; .*nsys profile\).*py:\d"):
         on_gpu.profile(1, X, X[:, 0])
 
 
