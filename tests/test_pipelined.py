@@ -1,6 +1,7 @@
 """Do loops in two stages compute what they did, and stay whole where they must?"""
 
 import ctypes
+import re
 
 import numpy as np
 import pytest
@@ -71,11 +72,24 @@ ON_EXIT = SUMMED.replace(
     "  store <16 x float> %more.sum",
     "  %found = phi <16 x float> [ %more.sum, %loop ]\n  store <16 x float> %found",
 )
+
+
+def followed(text):
+    """`text` with a second loop, whose sum begins with that of the first."""
+    before, loop, after = re.split(r"^(?=loop:|after:)", text, flags=re.MULTILINE)
+    own = re.sub(r"%(?!x|y|z|scale|count|start|loop|after)(?=[\w.])", "%b", loop)
+    own = own.replace("%loop", "%again").replace("loop:", "again:")
+    own = own.replace("%start", "%loop").replace("zeroinitializer", "%more.sum")
+    first = before + loop.replace("label %after", "label %again")
+    return first + own + after.replace("%more.sum", "%bmore.sum")
+
+
+FOLLOWED = followed(SUMMED)
 TURNED = IN_PLACE.replace("slt", "sge").replace(
     "label %loop, label %after", "label %after, label %loop"
 )
 MADE = {"in place": IN_PLACE, "elsewhere": ELSEWHERE, "summed": SUMMED,
-        "on exit": ON_EXIT, "turned": TURNED}  # fmt: skip
+        "on exit": ON_EXIT, "followed": FOLLOWED, "turned": TURNED}  # fmt: skip
 KEPT = {
     "short": changed(("\n".join(CHAIN[:50]) + "\n", ""), ("%v50,", "%v0,")),
     "nothing known of y": changed((STORE, STORE.replace("%place", "%other"))),
@@ -104,6 +118,13 @@ KEPT = {
         (CHAIN[50], "  %v51 = fadd <16 x float> %last, %v50"),
     ),
     "volatile": changed(("%v0 = load", "%v0 = load volatile")),
+    "bits of a mask pass": changed(
+        (CHAIN[9], CHAIN[9] + "\n  %less = fcmp olt <16 x float> %v9, %scale"
+         "\n  %bits = bitcast <16 x i1> %less to i16"),
+        *((CHAIN[k - 1],
+           f"  %any{k} = icmp ne i16 %bits, {k}\n  %v{k} = select i1 %any{k}, "
+           f"<16 x float> %v{k - 1}, <16 x float> %scale") for k in (20, 98)),
+    ),
     "two functions": IN_PLACE + "\ndefine void @g() {\n  ret void\n}\n",
     "half registers": changed(("<16 x", "<8 x"), ("i64 %0, 16", "i64 %0, 8")),
     "too much passes": changed(

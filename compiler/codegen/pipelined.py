@@ -70,12 +70,13 @@ class _Line(NamedTuple):
 
     def type(self) -> str:
         """The type of a result that is a vector."""
-        found = _VECTOR.findall(self.text)
+        made = self.text.rpartition(" to ")[2] if self.op in _CASTS else self.text
+        found = _VECTOR.findall(made)
         if not found:
             raise _Unfit
         if self.op in ("icmp", "fcmp"):
             return f"{found[0].split(' x ')[0]} x i1>"
-        return str(found[-1] if self.op in _CASTS or self.op == "select" else found[0])
+        return str(found[-1] if self.op == "select" else found[0])
 
 
 class _Phi(NamedTuple):
@@ -144,10 +145,10 @@ def pipelined(text: str) -> str:
         return text
     named = _NUMBER.sub(lambda m: f"%u{m[1]}" if m[1] else f"u{m[2]}", text)
     named, changed = _COMMENT.sub("", named), False
-    for block in list(_BLOCK.finditer(named)):
-        if block[2].count("\n") >= LEAST and _FULL.search(block[2]):
+    for label, body in _BLOCK.findall(named):
+        if body.count("\n") >= LEAST and _FULL.search(body):
             with suppress(_Unfit):
-                named, changed = _rewritten(named, _loop_of(block)), True
+                named, changed = _rewritten(named, label), True
     return named if changed else text
 
 
@@ -181,19 +182,19 @@ def _phi(line: _Line, label: str) -> _Phi:
     return _Phi(kind, other, one) if source == label else _Phi(kind, one, other)
 
 
-def _rewritten(text: str, loop: _Loop) -> str:
-    """The text with the loop in two stages."""
-    start = text.index(f"\n{loop.label}:\n") + 1
-    block = _BLOCK.match(text, start)
+def _rewritten(text: str, label: str) -> str:
+    """The text with the loop of that label, as it is by now, in two stages."""
+    block = _BLOCK.match(text, text.index(f"\n{label}:\n") + 1)
     if block is None:
         raise _Unfit
+    loop = _loop_of(block)
     cuts = (_stages_of(loop, cut) for cut in CUTS)
     stages = next((found for found in cuts if len(found.passed) <= MOST_PASSED), None)
     if stages is None:
         raise _Unfit
     _check_memory(text, stages)
     ends = {loop.body[place].name for place in stages.late}
-    above, below = text[:start], text[block.end() :]
+    above, below = text[: block.start()], text[block.end() :]
     made = "\n".join(stages.blocks())
     return _outside(above, loop, ends) + made + "\n" + _outside(below, loop, ends)
 
