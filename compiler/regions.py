@@ -23,7 +23,7 @@ from staticgrad.compiler.blas import shape_of
 from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.gemm import stands_alone, work_of
 from staticgrad.compiler.kernels import GemmKernel, Load, LoopKernel, Store
-from staticgrad.compiler.launch import ADDITIONS_PER_CHUNK, chunking
+from staticgrad.compiler.launch import chunking
 from staticgrad.compiler.plan import Region
 from staticgrad.compiler.schedule import Buffer, Schedule, Step
 from staticgrad.ir.size import evaluate
@@ -32,8 +32,9 @@ from staticgrad.ir.values import dataclass
 UNIT = 8  # rows of a tile of a product: a part is a whole number of them
 MOST_PARTS = 16
 LEAST_ROWS = 2 * UNIT
-LEAST_WORK = 2 * ADDITIONS_PER_CHUNK
-"""Additions from which a region is made: about 40 us, in two halves."""
+LEAST_WORK = 100_000
+"""Additions from which a region is made: about 15 us, in two halves. An LSTM's step
+back is one: two threads take 1.5 ms for fifty of them, there and back, not 1.8."""
 MOST_BYTES = 1 << 19
 """Of the buffers of a region: half of a second-level cache."""
 
