@@ -106,7 +106,7 @@ def test_training_steps_have_the_same_bits_for_any_number_of_threads():
 
 def test_few_rows_and_little_work_make_no_region():
     assert not regions(compiled(layers), rows=8)
-    assert not regions(compiled(lambda x: layers(x, count=1)), rows=32)
+    assert not regions(compiled(lambda x: layers(x, count=1)), rows=16)
 
 
 @pytest.mark.parametrize(
