@@ -22,11 +22,13 @@ from staticgrad.compiler.codegen.status import (
 from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.flat import Flat
 from staticgrad.compiler.kernels import (
+    Blocks,
     CheckIndex,
     GemmKernel,
     Kernel,
     Loop,
     LoopKernel,
+    Rest,
     Site,
     Statement,
     When,
@@ -109,7 +111,7 @@ def checks(kernel: Kernel) -> Checks:
             yield statement, axes
         if isinstance(statement, Loop):
             left = [(s, (*axes, statement.axis)) for s in statement.body] + left
-        if isinstance(statement, When):
+        if isinstance(statement, When | Rest | Blocks):
             left = [(s, axes) for s in statement.body] + left
 
 

@@ -70,7 +70,7 @@ def test_a_slice_of_fewer_elements_than_it_leaves_out(target, cut, least):
     for n in range(4):
         x = np.arange(n, dtype=np.float32)
         if n < least:
-            with raises(sg.ShapeError, "slice requires", f"arrays, here n = {n}"):
+            with raises(sg.ShapeError, "slice requires", f"fits, here n = {n}"):
                 f(x)
             continue
         assert f(x)[0] == 2 * np.sum(cut(x))
