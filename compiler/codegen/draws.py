@@ -78,7 +78,8 @@ def _uniform32(b: Any, x: Value) -> Value:
     return m.mul(b.sitofp(b.lshr(x, _whole(x, 8)), m.type), 2.0**-24)
 
 
-def _uniform64(b: Any, x: Value) -> Value:
+def uniform64(b: Any, x: Value) -> Value:
+    """53 bits of words, of two joined as one, as numbers in [0, 1)."""
     m = Emitter(b, _like(x, ir.DoubleType()))
     first = b.lshr(b.and_(x, _whole(x, 0xFFFFFFFF)), _whole(x, 5))
     high, low = _as_double(m, first), _as_double(m, b.lshr(x, _whole(x, 38)))
@@ -99,7 +100,7 @@ def _normal32(b: Any, x: Value, y: Value) -> tuple[Value, Value]:
 
 def _normal64(b: Any, x: Value, y: Value) -> tuple[Value, Value]:
     m = Emitter(b, _like(x, ir.DoubleType()))
-    return _box_muller(m, m.sub(1.0, _uniform64(b, x)), y)
+    return _box_muller(m, m.sub(1.0, uniform64(b, x)), y)
 
 
 def _box_muller(m: Emitter, u: Value, turn: Value) -> tuple[Value, Value]:
@@ -138,7 +139,7 @@ DRAWS: dict[str, Draw] = {
     "word32": Draw(np.dtype("uint32"), False, _itself),
     "word64": Draw(np.dtype("uint64"), False, _itself),
     "uniform32": Draw(np.dtype("float32"), False, _uniform32),
-    "uniform64": Draw(np.dtype("float64"), False, _uniform64),
+    "uniform64": Draw(np.dtype("float64"), False, uniform64),
     "normal32": Draw(np.dtype("float32"), True, _normal32),
     "normal64": Draw(np.dtype("float64"), True, _normal64),
 }

@@ -12,6 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from staticgrad.compiler.codegen.draws import joined, uniform64
 from staticgrad.compiler.codegen.emitter import Emitter, Value
 from staticgrad.compiler.codegen.gamma_draw import called
 from staticgrad.compiler.codegen.mathlib_exponential import exp
@@ -54,12 +55,7 @@ def _define(function: Any) -> None:
 def _fractions(m: Emitter, key: Sequence[Value], number: Value) -> list[Value]:
     """Two numbers of 53 bits in [0, 1) from a block."""
     words = block(m.b, key, number)
-    found = []
-    for upper, lower in (words[:2], words[2:]):
-        high = m.b.uitofp(m.b.lshr(upper, upper.type(5)), m.type)
-        low = m.b.uitofp(m.b.lshr(lower, lower.type(6)), m.type)
-        found.append(m.mul(m.add(m.mul(high, 2.0**26), low), 2.0**-53))
-    return found
+    return [uniform64(m.b, joined(m.b, *pair)) for pair in (words[:2], words[2:])]
 
 
 def _invert(function: Any, m: Emitter, u: Value, lam: Value) -> None:

@@ -66,10 +66,14 @@ def uniform(key: Words, shape: tuple[int, ...], bits: int) -> npt.NDArray[Any]:
     if bits == 32:
         words = stream(key, count) >> np.uint32(8)
         return (words.astype(np.float32) * np.float32(2.0**-24)).reshape(shape)
-    pairs = stream(key, 2 * count).reshape(-1, 2)
-    high, low = (pairs >> np.array([5, 6], np.uint32)).astype(np.float64).T
-    numbers: npt.NDArray[Any] = (high * 2.0**26 + low) * 2.0**-53
-    return numbers.reshape(shape)
+    return fractions(stream(key, 2 * count).reshape(-1, 2)).reshape(shape)
+
+
+def fractions(pairs: Words) -> npt.NDArray[Any]:
+    """Numbers of 53 bits in [0, 1), one of the two words on the last axis."""
+    parts = (pairs >> np.array([5, 6], np.uint32)).astype(np.float64)
+    numbers: npt.NDArray[Any] = (parts[..., 0] * 2.0**26 + parts[..., 1]) * 2.0**-53
+    return numbers
 
 
 def normal(key: Words, shape: tuple[int, ...], bits: int) -> npt.NDArray[Any]:

@@ -29,7 +29,7 @@ from staticgrad.ops.draws import WORDS, one_key, sample_key, sample_keys
 from staticgrad.ops.gamma_draw import parameter_shape
 from staticgrad.ops.integers import integer_kind
 from staticgrad.ops.leaves import ShapeLike
-from staticgrad.ops.philox import philox
+from staticgrad.ops.philox import fractions, philox
 from staticgrad.ops.promote import ArrayLike, floats
 from staticgrad.ops.views import broadcasted
 
@@ -86,8 +86,7 @@ def _fractions(key: Array, blocks: Array) -> tuple[Array, Array]:
     number = blocks.astype(np.uint64)
     low, high = number & np.uint64(0xFFFFFFFF), number >> np.uint64(32)
     words = philox((low, high, key[2], key[3]), (key[0], key[1]))
-    upper, lower = words[:, 0::2] >> np.uint32(5), words[:, 1::2] >> np.uint32(6)
-    u, v = ((upper * 2.0**26 + lower) * 2.0**-53).T
+    u, v = fractions(words.reshape(-1, 2, 2)).T
     return u, v
 
 
