@@ -10,7 +10,7 @@ and a carry of a loop is in the place of what it starts as.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import permutations
 from operator import itemgetter
 
@@ -35,7 +35,6 @@ from staticgrad.compiler.schedule import (
 )
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.size import product
-from staticgrad.ir.values import dataclass
 
 
 def in_place(schedule: Schedule) -> Schedule:

@@ -16,7 +16,7 @@ sizes and the budget alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -31,7 +31,6 @@ from staticgrad.compiler.reorder import reordered
 from staticgrad.compiler.rerun import Uses, rerun
 from staticgrad.compiler.schedule import Schedule
 from staticgrad.errors import MemoryBudgetError
-from staticgrad.ir.values import dataclass
 
 POWERS = (0.35, 0.75, 0.0, 0.2, 0.5, 1.0, 2.0)
 FIRST = 2  # powers with which all orders are tried

@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -37,7 +37,6 @@ import numba
 
 from staticgrad.compiler import numba_internals as internals
 from staticgrad.compiler.numba_internals import ObjectCode
-from staticgrad.ir.values import dataclass
 
 LIMIT_BYTES = 512 << 20
 """The folder's default bound; about 25,000 kernels."""

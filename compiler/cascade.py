@@ -32,8 +32,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
+from operator import is_
 
 from staticgrad.compiler.collapse import (
     each_statement,
@@ -59,9 +60,9 @@ from staticgrad.compiler.kernels import (
     When,
     result_of,
 )
+from staticgrad.compiler.schedule import ControlKernel, Schedule, Step
 from staticgrad.ir.size import Dim, product
 from staticgrad.ir.types import DType, is_float
-from staticgrad.ir.values import dataclass
 
 Body = tuple[Statement, ...]
 
@@ -70,6 +71,23 @@ ROWS = 128  # of others, and where LLVM adds up one by one; sums in memory move 
 BLOCKS = 64  # whose sums are added up before they are added to the total
 WHOLE = 2  # blocks of a known length that are added up as one
 WIDEST = 1 << 16  # elements of a sum in memory: there are not many rows of so many
+
+
+def in_blocks(schedule: Schedule) -> Schedule:
+    """`schedule` whose kernels, those of bodies too, add up in blocks."""
+    kernels = tuple(map(_changed, schedule.kernels))
+    same = all(map(is_, kernels, schedule.kernels))
+    return schedule if same else replace(schedule, kernels=kernels)
+
+
+def _changed(kernel: Step) -> Step:
+    if isinstance(kernel, LoopKernel):
+        return cascaded(kernel)
+    if isinstance(kernel, ControlKernel):
+        bodies = tuple(map(in_blocks, kernel.bodies))
+        same = all(map(is_, bodies, kernel.bodies))
+        return kernel if same else replace(kernel, bodies=bodies)
+    return kernel
 
 
 def cascaded(kernel: LoopKernel) -> LoopKernel:
@@ -134,7 +152,7 @@ class _Cascade:
     def _loop(self, loop: Loop) -> Body:
         sums = self._sums(loop)
         if not sums:
-            return (Loop(loop.axis, self.body(loop.body)),)
+            return (replace(loop, body=self.body(loop.body)),)
         inner: list[Statement] = []
         for statement in loop.body:
             if isinstance(statement, Loop):
@@ -142,7 +160,7 @@ class _Cascade:
             else:
                 inner.append(statement)
         axis = loop.axis
-        found: Body = (Loop(axis, tuple(inner)),)
+        found: Body = (replace(loop, body=tuple(inner)),)
         sizes = self._sizes(loop, sums)
         if not sizes:
             return found

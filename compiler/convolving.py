@@ -7,6 +7,7 @@ choose schemes for it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from staticgrad.compiler.codegen import processor
@@ -38,7 +39,6 @@ from staticgrad.ir.node import Node, Tensor, static_shape
 from staticgrad.ir.op import Convolution, Layout
 from staticgrad.ir.size import Dim, Shape, product
 from staticgrad.ir.types import DType
-from staticgrad.ir.values import dataclass
 
 BufferOf: TypeAlias = Callable[[Tensor], int]
 NewBuffer: TypeAlias = Callable[[BufferKind, tuple[Dim, ...], DType], int]

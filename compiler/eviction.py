@@ -72,9 +72,9 @@ class State(NamedTuple):
     """By buffer: whether it is GONE, THERE or being MADE, how many tasks hold it, the
     next kernel that touches it (a position in touch), when it is needed, marks of a
     walk, whether its sources are held (bool), whether the task at hand writes it over
-    another (bool), its weight and what is lost if it leaves (float64). `stack` is of a
-    walk, `waiting` of buffers to be made; `now` is (kernel, bytes used, mark, how many
-    wait).
+    another (bool), its weight and what is lost if it leaves (float64). `leaving` are
+    buffers that may leave, with `works`; `stack` is of a walk, `waiting` of buffers to
+    be made; `now` is (kernel, bytes used, mark, how many wait).
     """
 
     there: Array
@@ -86,6 +86,8 @@ class State(NamedTuple):
     over: Array
     weight: Array
     worth: Array
+    leaving: Array
+    works: Array
     stack: Array
     waiting: Array
     now: Array
@@ -110,37 +112,44 @@ def start(facts: Facts, weight: Array) -> State:
         weight,
         np.zeros(count, np.float64),
         np.zeros(count, np.int64),
+        np.zeros(count, np.float64),
+        np.zeros(count, np.int64),
         np.zeros(len(facts.read) + count, np.int64),
         np.zeros(4, np.int64),
     )
 
 
 @register_jitable
-def work_of(facts: Facts, state: State, buffer: int, need: int) -> float:
-    """The work to make `buffer` again, with all its sources that are not there.
+def find_works(
+    facts: Facts, state: State, buffers: Array, needs: Array, works: Array
+) -> None:
+    """The work to make each of `buffers` again, with all sources that are not there.
 
-    ENDLESS where that is not possible as late as the kernel `need`.
+    ENDLESS where that is not possible as late as the kernel that ``needs[b]`` is.
     """
     kernels = len(facts.clock) - 1
-    state.now[MARK] += 1
     mark = state.now[MARK]
-    state.marks[buffer] = mark
-    state.stack[0] = buffer
-    depth = 1
-    total = 0.0
-    while depth:
-        depth -= 1
-        if need > facts.deadline[state.stack[depth]]:
-            return ENDLESS
-        task = kernels + state.stack[depth]
-        total += facts.work[task]
-        for i in range(facts.read_at[task], facts.read_at[task + 1]):
-            source = facts.read[i]
-            if not state.there[source] and state.marks[source] != mark:
-                state.marks[source] = mark
-                state.stack[depth] = source
-                depth += 1
-    return total
+    for place in range(len(buffers)):
+        mark += 1
+        state.stack[0] = buffers[place]
+        need = needs[buffers[place]]
+        depth = 1
+        total = 0.0
+        while depth:
+            depth -= 1
+            if need > facts.deadline[state.stack[depth]]:
+                total = ENDLESS
+                break
+            task = kernels + state.stack[depth]
+            total += facts.work[task]
+            for i in range(facts.read_at[task], facts.read_at[task + 1]):
+                source = facts.read[i]
+                if not state.there[source] and state.marks[source] != mark:
+                    state.marks[source] = mark
+                    state.stack[depth] = source
+                    depth += 1
+        works[place] = total
+    state.now[MARK] = mark
 
 
 @register_jitable
@@ -166,13 +175,8 @@ def find_needs(facts: Facts, state: State, task: int) -> None:
 
 @register_jitable
 def find_worths(facts: Facts, state: State, task: int, power: float) -> None:
-    """What is lost if a buffer leaves for `task`; ENDLESS where it must not.
-
-    The walk to the sources that have left is that of `work_of`, once more because a
-    call for each buffer takes ten times as long as the rest.
-    """
-    kernel, kernels = state.now[KERNEL], len(facts.clock) - 1
-    mark = state.now[MARK]
+    """What is lost if a buffer leaves for `task`; ENDLESS where it must not."""
+    kernel, count = state.now[KERNEL], 0
     for b in range(len(facts.bytes)):
         state.worth[b] = ENDLESS
         if state.there[b] != THERE or not facts.bytes[b] or facts.stays[b]:
@@ -181,33 +185,19 @@ def find_worths(facts: Facts, state: State, task: int, power: float) -> None:
             continue
         if state.held[b] and place_of(facts, state, task, b) < 0:
             continue
-        need = state.need[b]
-        if need == NEVER:
+        if state.need[b] == NEVER:
             state.worth[b] = -float(facts.bytes[b])
-            continue
-        if facts.made[b] >= kernel:
-            continue
-        mark += 1
-        state.stack[0] = b
-        depth = 1
-        total = 0.0
-        while depth:
-            depth -= 1
-            if need > facts.deadline[state.stack[depth]]:
-                total = ENDLESS
-                break
-            maker = kernels + state.stack[depth]
-            total += facts.work[maker]
-            for i in range(facts.read_at[maker], facts.read_at[maker + 1]):
-                source = facts.read[i]
-                if not state.there[source] and state.marks[source] != mark:
-                    state.marks[source] = mark
-                    state.stack[depth] = source
-                    depth += 1
-        if total < ENDLESS:
-            time = facts.clock[need] - facts.clock[kernel] + 1.0
-            state.worth[b] = state.weight[b] * total / (facts.bytes[b] * time**power)
-    state.now[MARK] = mark
+        elif facts.made[b] < kernel:
+            state.leaving[count] = b
+            count += 1
+    leaving, works = state.leaving[:count], state.works[:count]
+    find_works(facts, state, leaving, state.need, works)
+    for place in range(count):
+        b = leaving[place]
+        if works[place] < ENDLESS:
+            time = facts.clock[state.need[b]] - facts.clock[kernel] + 1.0
+            lost = works[place] / (facts.bytes[b] * time**power)
+            state.worth[b] = state.weight[b] * lost
 
 
 @register_jitable
@@ -230,17 +220,16 @@ def hold(facts: Facts, state: State, task: int) -> int:
 @register_jitable
 def sort_by_work(facts: Facts, state: State, bottom: int, depth: int) -> None:
     """The one that takes the most work last, so that it is made first."""
-    works = np.empty(depth - bottom, np.float64)
-    for i in range(bottom, depth):
-        b = state.waiting[i]
-        work = work_of(facts, state, b, 0)
-        j = i
-        while j > bottom and works[j - 1 - bottom] > work:
-            works[j - bottom] = works[j - 1 - bottom]
-            state.waiting[j] = state.waiting[j - 1]
+    waiting = state.waiting[bottom:depth]
+    works = np.empty(len(waiting), np.float64)
+    needs = np.zeros(len(facts.bytes), np.int64)  # at once
+    find_works(facts, state, waiting, needs, works)
+    for i in range(1, len(waiting)):
+        b, work, j = waiting[i], works[i], i
+        while j and works[j - 1] > work:
+            works[j], waiting[j] = works[j - 1], waiting[j - 1]
             j -= 1
-        works[j - bottom] = work
-        state.waiting[j] = b
+        works[j], waiting[j] = work, b
 
 
 @register_jitable

@@ -9,7 +9,7 @@ begins where its origin does, and the loop moves the words that hold its address
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from staticgrad.compiler.kernels import FinishKernel, Kernel, Site
@@ -23,7 +23,6 @@ from staticgrad.compiler.schedule import (
 )
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.size import Dim, evaluate
-from staticgrad.ir.values import dataclass
 
 MarkKind: TypeAlias = Literal[
     "copy",

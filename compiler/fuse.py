@@ -26,6 +26,7 @@ Weakness: greedy; a node never leaves a group again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 
 from staticgrad.compiler.checking import checked_by_scatters
@@ -58,7 +59,6 @@ from staticgrad.ir.op import (
     Random,
     Reduce,
 )
-from staticgrad.ir.values import dataclass
 
 MAX_NODES = 64
 MAX_READS = 24

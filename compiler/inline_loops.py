@@ -13,7 +13,7 @@ Measured (Zen 5): 3.4 times the speed of the machine's instructions for scalar s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from staticgrad.compiler.collapse import statements_of, with_strides
 from staticgrad.compiler.kernels import (
@@ -41,7 +41,6 @@ from staticgrad.compiler.schedule import Buffer, ControlKernel, Port, Schedule
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.size import Dim, product
 from staticgrad.ir.types import DType
-from staticgrad.ir.values import dataclass
 
 MOST_COST = 4096  # additions of a step, about 0.6 us; the machine takes 3 ns per kernel
 MOST_STATEMENTS = 4096  # a kernel of 1,000 statements takes a second to compile

@@ -13,6 +13,7 @@ the start and wherever a buffer's life ends.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,7 +36,6 @@ from staticgrad.compiler.schedule import Schedule, output_targets
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import ALIGNMENT
 from staticgrad.ir.size import evaluate
-from staticgrad.ir.values import dataclass
 
 OPCODES = {
     "enter": vm.ENTER, "again": vm.AGAIN, "unless": vm.UNLESS, "limit": vm.LIMIT,

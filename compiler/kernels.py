@@ -13,6 +13,7 @@ operand with access "update".
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from staticgrad.compiler.schemes import Scheme
@@ -21,7 +22,6 @@ from staticgrad.ir.node import Node
 from staticgrad.ir.size import Dim
 from staticgrad.ir.source import Source
 from staticgrad.ir.types import INT64, DType
-from staticgrad.ir.values import dataclass
 
 Mode: TypeAlias = Literal["read", "write", "update"]
 Combine: TypeAlias = Literal["add", "multiply", "maximum", "minimum", "and", "or"]

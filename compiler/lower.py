@@ -8,7 +8,7 @@ kernel write over what it read last. The order obeys the commit rule (schedule.p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from staticgrad.compiler.alias import in_place
@@ -64,7 +64,6 @@ from staticgrad.ir.op import (
 )
 from staticgrad.ir.size import Dim, Shape, evaluate, product, symbols
 from staticgrad.ir.types import DType
-from staticgrad.ir.values import dataclass
 
 TYPICAL_SIZE = 64  # what a symbolic size counts as when orders are compared
 

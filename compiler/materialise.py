@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from operator import is_
 
 from staticgrad.compiler.convolving import readable
@@ -40,7 +41,6 @@ from staticgrad.ir.op import (
     View,
 )
 from staticgrad.ir.size import Dim, Shape, Size, product
-from staticgrad.ir.values import dataclass
 
 # what reads its inputs however they lie, and what needs the first, or all, in memory
 _ANYHOW = (Elementwise, Reduce)

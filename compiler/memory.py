@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,6 @@ from staticgrad.compiler.regions import find
 from staticgrad.compiler.schedule import ControlKernel, Schedule, Step
 from staticgrad.ir.node import ALIGNMENT
 from staticgrad.ir.size import evaluate
-from staticgrad.ir.values import dataclass
 
 # Up to FEW buffers a few rounds in Python take up to 10 ms and reach the bound in 19
 # of 20 graphs; compiled code takes 40 ms to load, and seconds to compile once. The

@@ -12,6 +12,7 @@ of threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from staticgrad.compiler.collapse import (
     arranged,
@@ -40,7 +41,6 @@ from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Layout, Reduce, can_fail
 from staticgrad.ir.size import Dim, product
-from staticgrad.ir.values import dataclass
 
 SLOT_ROWS = 32  # indices per chunk at least where a slot has several elements
 

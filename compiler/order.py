@@ -23,9 +23,9 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from staticgrad.errors import CompilerBug
-from staticgrad.ir.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

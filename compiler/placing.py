@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from staticgrad.compiler.groups import Group
 from staticgrad.compiler.layouts import awaited, base_of, is_view, layout_of
@@ -16,7 +17,6 @@ from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Layout, Piece, Place, Scatter
 from staticgrad.ir.size import Dim, exact_divide, product
-from staticgrad.ir.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ offset into the arena; the others have -1.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from staticgrad.compiler.schedule import Schedule
-from staticgrad.ir.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

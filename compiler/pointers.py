@@ -22,8 +22,7 @@ I32 = ir.IntType(32)
 I64 = ir.IntType(64)
 F32 = ir.FloatType()
 F64 = ir.DoubleType()
-_PAUSES = {"x86_64": "llvm.x86.sse2.pause", "amd64": "llvm.x86.sse2.pause"}
-PAUSE = _PAUSES.get(platform.machine().lower(), "")
+PAUSES = platform.machine().lower() in ("x86_64", "amd64")
 ORDERING = "seq_cst"
 
 Emit = Callable[..., Any]
@@ -231,10 +230,10 @@ def pause(typing: Any) -> Any:
     """Tell the processor that a loop waits for another thread."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        if PAUSE:
-            kind = ir.FunctionType(ir.VoidType(), [])
-            known = cgutils.get_or_insert_function(builder.module, kind, PAUSE)
-            builder.call(known, [])
+        if PAUSES:
+            kind, name = ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"
+            function = cgutils.get_or_insert_function(builder.module, kind, name)
+            builder.call(function, [])
         return context.get_dummy_value()
 
     return types.void(), emit

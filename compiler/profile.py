@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from staticgrad.compiler.instructions import Sized
 from staticgrad.compiler.kernels import Site
 from staticgrad.compiler.roles import kernel_roles
 from staticgrad.ir.node import bring_home
-from staticgrad.ir.values import dataclass
 
 Array = npt.NDArray[Any]
 WIDTH = 44  # of names in the table

@@ -8,12 +8,12 @@ operations, so that thousands of kernels take milliseconds.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from staticgrad.compiler.cascade import cascaded
 from staticgrad.compiler.codegen.cpu import NativeKernel, native
 from staticgrad.compiler.finish import loop_of
 from staticgrad.compiler.flat import Flat, flatten
@@ -22,7 +22,6 @@ from staticgrad.compiler.schedule import ControlKernel, Schedule, Step
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import aligned_copy
 from staticgrad.ir.size import Dim
-from staticgrad.ir.values import dataclass
 
 Words = npt.NDArray[np.int64]
 
@@ -108,7 +107,7 @@ def _leaf(kernel: Step) -> LoopKernel | GemmKernel:
         return loop_of(kernel)
     if isinstance(kernel, ControlKernel):
         raise CompilerBug(f"{kernel.name} has bodies where kernels stand in a row")
-    return cascaded(kernel) if isinstance(kernel, LoopKernel) else kernel
+    return kernel
 
 
 class _Dims:

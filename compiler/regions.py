@@ -18,6 +18,7 @@ Weakness: a bias gradient ends a region, so backward passes consist of short one
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from staticgrad.compiler.blas import shape_of
 from staticgrad.compiler.collapse import statements_of
@@ -27,7 +28,6 @@ from staticgrad.compiler.launch import chunking
 from staticgrad.compiler.plan import Region
 from staticgrad.compiler.schedule import Buffer, Schedule, Step
 from staticgrad.ir.size import evaluate
-from staticgrad.ir.values import dataclass
 
 UNIT = 8  # rows of a tile of a product: a part is a whole number of them
 MOST_PARTS = 16

@@ -13,7 +13,7 @@ overwritten.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from staticgrad.compiler.kernels import FinishKernel
 from staticgrad.compiler.lower import with_makers
@@ -24,7 +24,6 @@ from staticgrad.compiler.schedule import (
     with_buffers,
     writes,
 )
-from staticgrad.ir.values import dataclass
 
 ARENA = ("temporary", "slots", "arena")
 FIXED = ("stored", "carry")

@@ -10,7 +10,7 @@ when all that reads them has run, and fails with the kernel around it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy.typing as npt
@@ -20,7 +20,6 @@ from staticgrad.ir.node import Stored
 from staticgrad.ir.op import ControlForm
 from staticgrad.ir.size import Dim, Shape, product
 from staticgrad.ir.types import DType
-from staticgrad.ir.values import dataclass
 
 BufferKind: TypeAlias = Literal[
     "input", "stored", "constant", "output", "temporary", "slots", "carry", "arena"

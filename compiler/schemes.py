@@ -11,9 +11,8 @@ written is in C order.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypeAlias
-
-from staticgrad.ir.values import dataclass
 
 Four: TypeAlias = tuple[int, int, int, int]
 

@@ -9,13 +9,13 @@ on. What a later stage needs again is computed again if it is cheap, and kept in
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from staticgrad.compiler.costs import CHEAP, cost_of
 from staticgrad.compiler.groups import Group
 from staticgrad.compiler.layouts import base_of
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Reduce
-from staticgrad.ir.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from staticgrad.errors import GraphError, HookWarning
 from staticgrad.ir.graph import topological
 from staticgrad.ir.node import Input, State, Tensor
 from staticgrad.ir.source import Source, at, here
-from staticgrad.ir.values import dataclass
 
 Array = npt.NDArray[Any]
 Callback = Callable[[Array], Any]

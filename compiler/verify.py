@@ -15,7 +15,6 @@ from typing import NoReturn
 from zlib import crc32
 
 from staticgrad.compiler.apart import check_regions
-from staticgrad.compiler.cascade import cascaded
 from staticgrad.compiler.kernels import FinishKernel, LoopKernel
 from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.ports import check_control
@@ -72,9 +71,6 @@ def _check_kernels(schedule: Schedule, values: Mapping[str, int]) -> None:
                 check_control(kernel, schedule.buffers, values)
             else:
                 check_kernel(kernel, schedule.buffers, values)
-            blocked = cascaded(kernel) if isinstance(kernel, LoopKernel) else kernel
-            if isinstance(blocked, LoopKernel) and blocked is not kernel:
-                check_kernel(blocked, schedule.buffers, values)
         except CompilerBug as error:
             _fail(f"schedule, position {position}: {error}")
 

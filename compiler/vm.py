@@ -2,8 +2,8 @@
 
 A program is a table of int64, sixteen words a row; addresses in it are absolute, so one
 `machine(pc, stop)` serves all graphs and training loops. It is compiled once per
-machine and cached on disk: translated as kernels are, but for what Python calls and for
-the parallel launch, which are Numba's. The instructions and their words are listed in
+machine and cached on disk: translated as kernels are, but for the launch of Numba's
+layers of threads, which Numba compiles. The instructions and their words are listed in
 README.md.
 
 A parallel launch hands the chunks of one kernel to workers. A worker takes the chunks

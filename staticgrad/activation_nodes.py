@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from staticgrad import ops
 from staticgrad.compiler.passes.match import is_number, is_op
@@ -10,7 +11,6 @@ from staticgrad.ir.graph import topological
 from staticgrad.ir.node import Node, Stored, Tensor, seen_through
 from staticgrad.ir.op import Leaf, Matmul, View
 from staticgrad.ir.source import at
-from staticgrad.ir.values import dataclass
 
 SLOPE = 0.05  # of the steepest: sigmoid beyond about +-4.4, tanh beyond about +-2.2
 IMAGES = 4  # the rank from which on axis 1 has the units

@@ -13,6 +13,7 @@ integers) of small sizes; other exceptions that it raises there are no error.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from staticgrad.ir.foreign import Foreign
 from staticgrad.ir.size import evaluate, symbols
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import TensorType, is_float
-from staticgrad.ir.values import dataclass
 from staticgrad.native import Native, Settings, array_kind, number_dtype, positional
 
 PROBED_ELEMENTS = 100_000  # of all arrays that a function is tried on

@@ -9,7 +9,7 @@ loss scale falls, and the random stream moves on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from staticgrad import ops
@@ -18,7 +18,6 @@ from staticgrad.errors import GraphError
 from staticgrad.ir.graph import homes
 from staticgrad.ir.node import Parameter, Tensor
 from staticgrad.ir.source import at, here
-from staticgrad.ir.values import dataclass
 from staticgrad.optim import Clip, Optimizer
 
 CheckFinite: TypeAlias = Literal["loss", "gradients"] | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from staticgrad.differences import Array, Mode, Settings, inputs_of, new_inputs
 from staticgrad.differentiate import jvp, vjp
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Input, Tensor
-from staticgrad.ir.values import dataclass
 from staticgrad.ops.leaves import input as make_input
 from staticgrad.trees import flatten
 

@@ -10,6 +10,7 @@ Weakness: forward mode transposes `backward`, which has to be made of graph oper
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,6 @@ from staticgrad.ir.graph import apply_multi
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import TensorType
-from staticgrad.ir.values import dataclass
 from staticgrad.native import Settings, is_native, native
 from staticgrad.ops.leaves import as_shape, dtype_of
 from staticgrad.ops.promote import as_tensor

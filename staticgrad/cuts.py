@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from staticgrad.ir.node import Node, Tensor, seen_through
 from staticgrad.ir.source import at
 from staticgrad.ir.types import BOOL, is_float
-from staticgrad.ir.values import dataclass
 
 STRAIGHT = "straight_through passes a gradient on in its place"
 

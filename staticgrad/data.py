@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -21,7 +21,6 @@ from staticgrad.errors import GraphError, ShapeError
 from staticgrad.ir.node import Input
 from staticgrad.ir.size import Size
 from staticgrad.ir.source import at, here
-from staticgrad.ir.values import dataclass
 
 BATCH = Size.symbol("batch")
 

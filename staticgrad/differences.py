@@ -12,6 +12,7 @@ Weakness: at a kink the two sides of a difference disagree; choose points away f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +25,6 @@ from staticgrad.ir.graph import Graph, topological
 from staticgrad.ir.node import Input, Stored, Tensor
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import FLOAT64, is_float
-from staticgrad.ir.values import dataclass
 from staticgrad.ops.leaves import input as make_input
 from staticgrad.ops.named import named
 from staticgrad.trees import flatten

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from staticgrad.compiler.backends.cpu import CpuTarget
 from staticgrad.compiler.backends.reference import needed
 from staticgrad.compiler.backends.reference_target import ReferenceTarget
 from staticgrad.compiler.budget import within
+from staticgrad.compiler.cascade import in_blocks
 from staticgrad.compiler.collector import without_collections
 from staticgrad.compiler.executable import Executable, Target
 from staticgrad.compiler.kernels import Site
@@ -55,6 +56,8 @@ else:
 Mode = Literal["train", "eval"]
 
 _Checks: TypeAlias = tuple[Callable[..., None], Callable[[Plan], None]]
+_Finish: TypeAlias = Callable[..., Schedule]
+T = TypeVar("T")
 
 _MODES = ("train", "eval")
 _TARGETS = ("cpu", "cuda", "reference")
@@ -160,23 +163,22 @@ def _native(
     graph: Graph, mode: Mode, checked: Sequence[int], checks: _Checks, poison: bool,
     demanding: Callable[[Mapping[str, int]], None], budget: int | None,
 ) -> CpuTarget:  # fmt: skip
-    instead: Mapping[Pass, Pass] = {cut_loops: _uncut}  # its kernels poll
-    schedule, placed, sites = _scheduled(graph, mode, checked, checks[0], instead)
-    fit = _fit(schedule, budget, checks[0], chunking)
+    instead: Mapping[Pass, Pass] = {cut_loops: _as_it_is}  # its kernels poll
+    finish = partial(_finished, in_blocks, checks[0])
+    schedule, placed, sites = _scheduled(graph, mode, checked, finish, instead)
+    fit = _fit(schedule, budget, finish, chunking)
     return CpuTarget(placed, checks[1], poison, sites, demanding, fit)
 
 
 def _fit(
-    schedule: Schedule, budget: int | None, check: Callable[..., None], cutting: Cutting
+    schedule: Schedule, budget: int | None, finish: _Finish, cutting: Cutting
 ) -> Callable[[Mapping[str, int]], Schedule] | None:
     """From sizes to `schedule` with an arena of at most `budget` bytes for them."""
     if budget is None:
         return None
 
     def fitted(sizes: Mapping[str, int]) -> Schedule:
-        found = within(schedule, sizes, budget, cutting)
-        check(found)
-        return found
+        return finish(within(schedule, sizes, budget, cutting))
 
     return fitted
 
@@ -187,13 +189,14 @@ def _cuda(
     device: Device,
 ) -> CudaTarget:  # fmt: skip
     instead: Mapping[Pass, Pass] = {taps: all_taps}
-    schedule, placed, sites = _scheduled(graph, mode, checked, checks[0], instead)
-    fit = _fit(schedule, budget, checks[0], cuda.CudaTarget.cutting)
+    finish = partial(_finished, _as_it_is, checks[0])
+    schedule, placed, sites = _scheduled(graph, mode, checked, finish, instead)
+    fit = _fit(schedule, budget, finish, cuda.CudaTarget.cutting)
     return cuda.CudaTarget(placed, checks[1], device, sites, demanding, fit)
 
 
 def _scheduled(
-    graph: Graph, mode: Mode, checked: Sequence[int], check: Callable[..., None],
+    graph: Graph, mode: Mode, checked: Sequence[int], finish: _Finish,
     instead: Mapping[Pass, Pass],
 ) -> tuple[Schedule, Schedule, list[Site]]:  # fmt: skip
     """Kernels in order, those in place, and what the user calls what is `checked`."""
@@ -201,14 +204,23 @@ def _scheduled(
     changing = [(leaf, new) for leaf, new in optimised.updates if new is not leaf]
     final = Graph.closed(optimised.inputs, optimised.outputs, changing)
     schedule = arranged(final, tuple(final.outputs[n] for n in checked))
-    placed = in_place(schedule)
-    check(placed, final)
+    placed = finish(in_place(schedule), final)
     named = [graph.outputs[n] for n in checked]
     return schedule, placed, [Site(t.op.name, t.source, t.scope) for t in named]
 
 
-def _uncut(graph: Graph) -> Graph:
-    return graph
+def _finished(
+    change: Callable[[Schedule], Schedule], check: Callable[..., None],
+    schedule: Schedule, graph: Graph | None = None,
+) -> Schedule:  # fmt: skip
+    """`schedule` with the last change that a target makes, verified."""
+    changed = change(schedule)
+    check(changed, graph)
+    return changed
+
+
+def _as_it_is(value: T) -> T:
+    return value
 
 
 def _unverified(*_: object) -> None:

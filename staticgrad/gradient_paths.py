@@ -9,6 +9,7 @@ integers and bools, or by stop_gradient.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from staticgrad.cuts import Cut, cuts, passes
@@ -17,7 +18,6 @@ from staticgrad.ir.graph import topological
 from staticgrad.ir.node import Input, Node, Stored, Tensor
 from staticgrad.ir.source import at
 from staticgrad.ir.types import is_float
-from staticgrad.ir.values import dataclass
 
 SHOWN = 10  # paths listed by default
 

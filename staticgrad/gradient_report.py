@@ -12,6 +12,7 @@ with where counts too. A unit is an index of the last axis, of axis 1 for images
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +25,6 @@ from staticgrad.function import compile as compile_graph
 from staticgrad.ir.node import Input, Stored, Tensor
 from staticgrad.ir.size import product
 from staticgrad.ir.source import at
-from staticgrad.ir.values import dataclass
 from staticgrad.watching import trained
 
 NORMAL = (0.01, 10.0)  # of the global norm

@@ -7,6 +7,7 @@ instead of imported.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from staticgrad.control.bodies import placeholder
@@ -14,7 +15,6 @@ from staticgrad.ir.graph import Graph, topological
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import OPS, Control
 from staticgrad.ir.types import is_float
-from staticgrad.ir.values import dataclass
 from staticgrad.ops.leaves import frozen
 from staticgrad.ops.named import named
 from staticgrad.ops.views import broadcasted

@@ -8,11 +8,11 @@ and one addition a step. Views and sums of such products are taken outside with 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Matmul, Reduce, View
-from staticgrad.ir.values import dataclass
 from staticgrad.ops.named import named
 from staticgrad.ops.views import reshaped, transposed
 

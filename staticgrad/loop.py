@@ -17,6 +17,7 @@ and commits when there are enough or none are left; then the next phase runs ove
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,6 @@ from staticgrad.compiler.vm import FINISHED, STATUS_CODE
 from staticgrad.data import Column, Dataset
 from staticgrad.errors import CompilerBug
 from staticgrad.grouping import Grouping
-from staticgrad.ir.values import dataclass
 from staticgrad.objective import Phase
 from staticgrad.run import Run, after_phases
 

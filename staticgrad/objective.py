@@ -7,6 +7,7 @@ gradients up and leaves the updates to a Commit that runs after some micro-batch
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -30,7 +31,6 @@ from staticgrad.ir.graph import homes, topological
 from staticgrad.ir.node import Input, Parameter, Stored, Tensor
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import FLOAT32, is_float, is_half
-from staticgrad.ir.values import dataclass
 from staticgrad.nn.normalisation import MOVES, Move
 from staticgrad.ops.named import named
 from staticgrad.optim import Optimizer

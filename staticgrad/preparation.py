@@ -13,6 +13,7 @@ derivative; to differentiate that with respect to them, pass ``simplify=False``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from staticgrad.compiler.passes.match import chase, table_rule
 from staticgrad.compiler.passes.simplify import RULES as SIMPLIFY
@@ -20,7 +21,6 @@ from staticgrad.compiler.passes.stabilise import RULES as STABILISE
 from staticgrad.ir.graph import Rule, apply, rewritten, topological
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Elementwise, Mode, Op
-from staticgrad.ir.values import dataclass
 
 _STABILISE, _SIMPLIFY = table_rule(STABILISE), table_rule(SIMPLIFY)
 

@@ -20,6 +20,7 @@ need all G on the way forward; that is refused.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -42,7 +43,6 @@ from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.size import Dim
 from staticgrad.ir.source import at
 from staticgrad.ir.types import INT64
-from staticgrad.ir.values import dataclass
 from staticgrad.ops.casting import cast
 from staticgrad.ops.leaves import frozen
 from staticgrad.ops.named import named

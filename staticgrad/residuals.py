@@ -8,13 +8,13 @@ rest is stacked, tensor by tensor.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from staticgrad.inside import Names, Step
 from staticgrad.ir.graph import Graph, rewritten, topological
 from staticgrad.ir.node import Constant, Node, Tensor, seen_through
 from staticgrad.ir.op import Elementwise, Extent, IndexCheck, Position, View
 from staticgrad.ir.size import product
-from staticgrad.ir.values import dataclass
 
 CHEAP = 8  # additions that are done again for one tensor, see compiler/stages.py
 

@@ -8,7 +8,7 @@ it; the progress bar reads it meanwhile; Trainer saves it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -22,7 +22,6 @@ from staticgrad.errors import (
     NonFiniteError,
 )
 from staticgrad.ir.source import at, here
-from staticgrad.ir.values import dataclass
 
 Array = npt.NDArray[Any]
 History: TypeAlias = dict[str, npt.NDArray[np.float64]]

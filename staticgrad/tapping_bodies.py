@@ -11,12 +11,12 @@ Graph of a body knows what took the place of what (control/bodies.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from staticgrad.inside import Names
 from staticgrad.ir.graph import Graph, apply_multi, rewritten, topological
 from staticgrad.ir.node import Constant, Node, Tensor
 from staticgrad.ir.op import Control, Leaf
-from staticgrad.ir.values import dataclass
 
 Thread = Callable[[Sequence[Tensor], Tensor], Sequence[Tensor]]
 Path = tuple[tuple[Node, int], ...]

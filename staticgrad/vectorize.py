@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
@@ -21,7 +22,6 @@ from staticgrad.ir.node import Input, Node, Tensor
 from staticgrad.ir.size import Dim
 from staticgrad.ir.source import DERIVED, at, here
 from staticgrad.ir.types import TensorType
-from staticgrad.ir.values import dataclass
 from staticgrad.leading import led
 from staticgrad.ops.leaves import INPUT
 from staticgrad.ops.promote import as_tensor

@@ -31,6 +31,7 @@ from staticgrad.compiler.kernels import (
     Operand,
     Rest,
     Store,
+    is_polled,
 )
 from staticgrad.compiler.launch import MOST_CHUNKS
 from staticgrad.compiler.verify import verify_schedule
@@ -270,6 +271,14 @@ def test_known_lengths_have_the_blocks_that_they_need():
     assert sizes(sum_kernel(4 * TERMS + 1)) == ([TERMS], 1)
     assert sizes(sum_kernel(N)) == ([BLOCKS * TERMS, TERMS], 1)
     assert sizes(columns_kernel(4 * ROWS, 8)) == ([ROWS], 0)
+
+
+def test_loops_that_poll_for_a_stop_go_on_doing_so():
+    x = sg.input("x", (1100,))
+    y = sg.fori_loop(0, 10**7, lambda i, s: s / 2 + sg.sum(x * s), np.float32(1))
+    (kernel,) = sg.compile(y, inputs=[x]).target.code.loops
+    assert is_polled(kernel)
+    assert any(isinstance(s, Blocks) for s in statements_of(kernel.body))
 
 
 def test_sums_in_memory_have_scratch_for_a_block():

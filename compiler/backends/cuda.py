@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -29,7 +30,6 @@ from staticgrad.compiler.locks import fork_safe_lock
 from staticgrad.compiler.plan import Plan
 from staticgrad.compiler.requirements import accept
 from staticgrad.compiler.schedule import Schedule
-from staticgrad.ir.values import dataclass
 
 Array = npt.NDArray[Any]
 

@@ -8,6 +8,7 @@ computed. Each result is compared with what the type rules promised.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -23,7 +24,6 @@ from staticgrad.ir.op import IndexCheck, Mode
 from staticgrad.ir.size import Size, evaluate
 from staticgrad.ir.source import at, called
 from staticgrad.ir.types import INT64
-from staticgrad.ir.values import dataclass
 
 Array: TypeAlias = npt.NDArray[Any]
 ModeName: TypeAlias = Literal["train", "eval"]

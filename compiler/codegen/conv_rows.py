@@ -12,13 +12,13 @@ Packed kernels are (group, block of lanes, channel, row tap, column tap, lanes).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeAlias
 
 from staticgrad.compiler.codegen.code import At, Code
 from staticgrad.compiler.codegen.emitter import Value
 from staticgrad.compiler.schemes import Depthwise, Rows, Slide
-from staticgrad.ir.values import dataclass
 
 Meeting: TypeAlias = tuple[int, int, int]
 """An element that is read, the column of the tile that it adds to, the tap."""

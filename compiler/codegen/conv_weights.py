@@ -11,12 +11,12 @@ The result is (row taps, column taps, channels, groups * filters).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from staticgrad.compiler.codegen.code import At, Code
 from staticgrad.compiler.codegen.emitter import Value
 from staticgrad.compiler.schemes import Slide, Weights
-from staticgrad.ir.values import dataclass
 
 
 def spans(slide: Slide) -> list[tuple[int, int]]:

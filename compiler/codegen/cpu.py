@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from staticgrad.compiler.cache import Cache, default_cache, kernel_key
@@ -19,7 +19,6 @@ from staticgrad.compiler.codegen.writer import canonical
 from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.kernels import Compute, LoopKernel, Number, calls_of
 from staticgrad.ir.size import Dim
-from staticgrad.ir.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ that a failed step changes no parameter.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from staticgrad.compiler.codegen.cuda_lanes import BLOCK, WARP, Lanes
@@ -52,7 +53,6 @@ from staticgrad.ir.foreign import Foreign
 from staticgrad.ir.size import Dim
 from staticgrad.ir.source import at
 from staticgrad.ir.types import computed
-from staticgrad.ir.values import dataclass
 
 __all__ = ["CudaSource", "cuda_source", "refused"]
 

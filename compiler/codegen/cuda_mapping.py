@@ -18,6 +18,7 @@ its free axes are spread, the others are walked in order by each thread. Seven w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from staticgrad.compiler.collapse import statements_of
@@ -38,7 +39,6 @@ from staticgrad.compiler.kernels import (
     When,
 )
 from staticgrad.compiler.schemes import Transposed
-from staticgrad.ir.values import dataclass
 
 Body: TypeAlias = tuple[Statement, ...]
 Worker: TypeAlias = Literal["thread", "warp", "column", "block", "row", "alone", "tile"]

@@ -6,12 +6,13 @@ value, so every expression is typed here and the text says which type each resul
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from staticgrad.compiler.codegen.language import type_name
 from staticgrad.compiler.codegen.writer import Writer
 from staticgrad.ir.types import BOOL, INT64, DType, is_half
-from staticgrad.ir.values import dataclass
 
 _UINT64 = np.dtype(np.uint64)
 

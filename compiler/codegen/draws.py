@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,6 @@ from staticgrad.compiler.codegen.mathlib_logarithm import log_inside
 from staticgrad.compiler.codegen.mathlib_trigonometry import sine_and_cosine
 from staticgrad.compiler.codegen.philox import LANES, block, chosen, lanes
 from staticgrad.ir.types import DType
-from staticgrad.ir.values import dataclass
 
 _LONG = ir.IntType(64)
 

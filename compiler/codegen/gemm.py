@@ -18,6 +18,7 @@ so NaNs and infinities arrive; C is read only if beta is not 0.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from numba import types
@@ -28,7 +29,6 @@ from staticgrad.compiler.codegen import processor
 from staticgrad.compiler.codegen.emitter import Value
 from staticgrad.compiler.codegen.vectors import Lanes
 from staticgrad.compiler.numba_internals import target
-from staticgrad.ir.values import dataclass
 
 _LONG = types.int64
 _CHAINS = 8  # sums in flight: two multiply-adds a cycle of four cycles each

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from staticgrad.compiler.codegen.drawing import (
     draw_name,
@@ -69,7 +70,6 @@ from staticgrad.compiler.kernels import (
 )
 from staticgrad.ir.size import Dim, evaluate
 from staticgrad.ir.source import at
-from staticgrad.ir.values import dataclass
 
 SIGNATURE = ("operands", "sizes", "begin", "end", "context")
 """The arguments of a kernel."""

@@ -11,14 +11,14 @@ function by itself no different.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from llvmlite import ir
 
 LONG_BODY = 100  # instructions: shorter ones fit the processor's window as they are
 
-CYCLES = {
+_CYCLES = {
     "load": 7, "fdiv": 11, "call": 4, "fmul": 3, "fadd": 3, "fsub": 3, "fcmp": 4,
     "icmp": 4, "sitofp": 3, "uitofp": 3, "fptosi": 3, "fpext": 3, "fptrunc": 3,
     "bitcast": 0, "inttoptr": 0, "getelementptr": 0, "sext": 0, "zext": 0,
@@ -39,17 +39,26 @@ def overlapped(body: Sequence[Any]) -> list[Any]:
         return list(body)
     phis = [one for one in body if one.opname == "phi"]
     rest = body[len(phis) :]
-    before = _waits(rest)
-    cycles = [CYCLES.get(one.opname, 1) for one in rest]
-    start = [0] * len(rest)
-    for place, waits in enumerate(before):
-        start[place] = max((start[k] + cycles[k] for k in waits), default=0)
-    left = list(cycles)  # from the start of an instruction to the end of the body
-    for place in reversed(range(len(rest))):
-        for k in before[place]:
-            left[k] = max(left[k], cycles[k] + left[place])
+    start, left = times([one.opname for one in rest], _waits(rest))
     order = sorted(range(len(rest)), key=lambda place: start[place] - left[place])
     return phis + [rest[place] for place in order]
+
+
+def times(
+    names: Sequence[str], waits: Sequence[Collection[int]]
+) -> tuple[list[int], list[int]]:
+    """The earliest start of each instruction, and how long it is then to the end.
+
+    In cycles; `names` are operations, `waits` the places of those that come before.
+    """
+    cycles = [_CYCLES.get(name, 1) for name in names]
+    start, left = [0] * len(cycles), list(cycles)
+    for place, before in enumerate(waits):
+        start[place] = max((start[k] + cycles[k] for k in before), default=0)
+    for place in reversed(range(len(cycles))):
+        for k in waits[place]:
+            left[k] = max(left[k], cycles[k] + left[place])
+    return start, left
 
 
 def _waits(body: Sequence[Any]) -> list[set[int]]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from staticgrad.compiler.codegen.drawing import drawn_in_blocks
@@ -36,7 +37,6 @@ from staticgrad.compiler.kernels import (
     result_of,
 )
 from staticgrad.ir.types import DType
-from staticgrad.ir.values import dataclass
 
 BLOCK = 512  # indices per block: a carried float32 takes 2 KB of first-level cache
 LONGEST = 48  # vector operations that may wait for each other in one loop

@@ -23,7 +23,7 @@ from functools import cached_property
 from itertools import product
 from typing import NamedTuple
 
-from staticgrad.compiler.codegen.overlap import CYCLES, PURE
+from staticgrad.compiler.codegen.overlap import PURE, times
 
 LEAST = 80  # instructions: what is shorter fits into what a processor looks ahead
 CUTS = (0.5, 0.45, 0.55, 0.4)  # where the second stage begins, the first that fits
@@ -325,13 +325,7 @@ def _times(loop: _Loop) -> tuple[float, list[float]]:
     Halfway between the earliest time at which its operands are there and the latest at
     which nothing waits for it.
     """
-    cycles = [CYCLES.get(line.op, 1) for line in loop.body]
-    start, left = [0] * len(cycles), list(cycles)
-    for place, before in enumerate(loop.waits):
-        start[place] = max((start[k] + cycles[k] for k in before), default=0)
-    for place in reversed(range(len(cycles))):
-        for k in loop.waits[place]:
-            left[k] = max(left[k], cycles[k] + left[place])
+    start, left = times([line.op for line in loop.body], loop.waits)
     both = list(zip(start, left, strict=True))
     length = max(begin + rest for begin, rest in both)
     return length, [(begin + length - rest) / 2 for begin, rest in both]

@@ -14,7 +14,7 @@ sums of neighbours overflow, so does the result, though one by one it may not.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,6 @@ from staticgrad.compiler.kernels import (
     result_of,
 )
 from staticgrad.ir.size import Dim
-from staticgrad.ir.values import dataclass
 
 LEAST = 32  # elements from which registers pay
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))

@@ -13,6 +13,7 @@ computed anew in each iteration: LLVM knows no chain of kept values.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 
 from staticgrad.compiler.codegen.pieces import operations, read_by
 from staticgrad.compiler.kernels import (
@@ -27,7 +28,6 @@ from staticgrad.compiler.kernels import (
     calls_of,
     result_of,
 )
-from staticgrad.ir.values import dataclass
 
 LEAST_SAVED = 2  # operations for each value that is kept: a shift takes one or two
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -20,7 +21,6 @@ from staticgrad.compiler import numba_internals as internals
 from staticgrad.compiler.codegen.division import DIVISION
 from staticgrad.compiler.codegen.emitter import Value
 from staticgrad.compiler.codegen.numbers import convert, is_float, is_signed, value_type
-from staticgrad.ir.values import dataclass
 
 LONG_TYPE = ir.IntType(64)
 INT = types.int64

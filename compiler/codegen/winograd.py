@@ -17,6 +17,7 @@ it is in, not only those whose windows have it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from llvmlite import ir
@@ -30,7 +31,6 @@ from staticgrad.compiler.codegen.winograd_matrices import (
     Transform,
 )
 from staticgrad.compiler.schemes import Winograd, WinogradKernels, WinogradWeights
-from staticgrad.ir.values import dataclass
 
 Square: TypeAlias = list[list[Value]]
 Both: TypeAlias = "tuple[Transform, Transform]"

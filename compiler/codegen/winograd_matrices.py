@@ -19,10 +19,8 @@ two results, and the odd ones the middle one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
-
-from staticgrad.ir.values import dataclass
 
 Matrix: TypeAlias = Sequence[Sequence[float]]
 Factors: TypeAlias = tuple[Matrix, ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from staticgrad.compiler.program import named, starts
 from staticgrad.compiler.schedule import ControlKernel, Schedule, stored_by
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.types import kind_of
-from staticgrad.ir.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

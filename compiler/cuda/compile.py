@@ -15,6 +15,7 @@ import hashlib
 import importlib
 import json
 import re
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -30,7 +31,6 @@ from staticgrad.compiler.codegen.cuda_typed import NotInSubset
 from staticgrad.compiler.cuda.foreign import calls, compiling_for
 from staticgrad.compiler.numba_internals import ObjectCode
 from staticgrad.errors import DeviceError
-from staticgrad.ir.values import dataclass
 
 INSTALL = "pip install 'staticgrad[cuda]'"
 OLDEST = (7, 5)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy.typing as npt
 
 from staticgrad.compiler.codegen.cuda import CudaSource
 from staticgrad.ir.types import DType
-from staticgrad.ir.values import dataclass
 
 Array = npt.NDArray[Any]
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from staticgrad.ir.types import DType
-from staticgrad.ir.values import dataclass
 
 CUDA = 2
 """The kind of device, kDLCUDA."""

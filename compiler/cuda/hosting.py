@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from staticgrad.compiler.kernels import Invoke, LoopKernel, Site
 from staticgrad.ir.foreign import Foreign
 from staticgrad.ir.size import evaluate
 from staticgrad.ir.types import DType
-from staticgrad.ir.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ guarded writes any more, in this run or a later one, until the status is cleared
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TypeAlias
 
@@ -54,7 +54,6 @@ from staticgrad.compiler.vm import NON_FINITE
 from staticgrad.errors import CompilerBug, GraphError
 from staticgrad.ir.size import evaluate
 from staticgrad.ir.types import INT64
-from staticgrad.ir.values import dataclass
 
 LANES = 32
 MOST_BESIDE = 65535  # blocks along the second axis of a grid

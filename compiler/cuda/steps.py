@@ -6,6 +6,7 @@ control flow goes is a number of a step, behind which it goes on.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from staticgrad.compiler.codegen.cuda import CudaSource
@@ -13,7 +14,6 @@ from staticgrad.compiler.cuda.device import Product
 from staticgrad.compiler.cuda.hosting import HostCall
 from staticgrad.ir.source import Source
 from staticgrad.ir.types import DType
-from staticgrad.ir.values import dataclass
 
 STATUS = -1
 """The buffer that stands for the status."""

@@ -13,6 +13,7 @@ padded term: the gradient of code that reads every x[i] falls into one for each.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 
@@ -20,7 +21,6 @@ from staticgrad.compiler.passes.match import is_op, number, replaced
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import Shape
-from staticgrad.ir.values import dataclass
 from staticgrad.ops.named import named
 from staticgrad.ops.pieces import joined
 from staticgrad.ops.shape import broadcasted

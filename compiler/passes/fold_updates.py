@@ -14,13 +14,13 @@ moments, nor where gradients have to be finite before the step.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from staticgrad.compiler.passes.match import is_op
 from staticgrad.ir.graph import Graph, apply, deriving
 from staticgrad.ir.node import Stored, Tensor, seen_through
 from staticgrad.ir.op import Elementwise
 from staticgrad.ir.size import evaluate
-from staticgrad.ir.values import dataclass
 from staticgrad.ops.products import MATMUL_ADD
 from staticgrad.ops.views import reshaped, transposed
 

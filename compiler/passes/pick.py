@@ -11,6 +11,8 @@ after differentiation, one load takes the place of a pass over the row.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from staticgrad.compiler.passes.match import by_rule, is_number, is_op
 from staticgrad.ir.graph import Graph, rebuilt, rewrite
 from staticgrad.ir.node import Node, Tensor, seen_through
@@ -22,7 +24,6 @@ from staticgrad.ir.op import (
     Position,
     Reduce,
 )
-from staticgrad.ir.values import dataclass
 from staticgrad.ops.index import taken
 from staticgrad.ops.shape import broadcasted, reshaped
 

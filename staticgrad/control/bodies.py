@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from staticgrad.ir.node import Constant, Input, Node, Tensor
 from staticgrad.ir.op import Extent, Leaf, Position, View
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import TensorType
-from staticgrad.ir.values import dataclass
 from staticgrad.ops.leaves import INPUT, frozen
 from staticgrad.ops.random import inside_loop
 from staticgrad.trees import TreeDef, flatten, flatten_as

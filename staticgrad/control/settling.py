@@ -8,6 +8,7 @@ float32 (the Graph's dtype) or int64.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from staticgrad.control.bodies import placeholder
 from staticgrad.errors import DTypeError, ShapeError
@@ -15,7 +16,6 @@ from staticgrad.ir.graph import default_dtype
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import DType, TensorType, is_float, promote
-from staticgrad.ir.values import dataclass
 from staticgrad.ops.casting import cast
 
 MOST_CALLS = 8  # a dtype can be widened from bool to int to float, once per carry

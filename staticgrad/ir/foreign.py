@@ -8,10 +8,8 @@ reference target calls it as it is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
-
-from staticgrad.ir.values import dataclass
 
 
 class ForeignError(Exception):

@@ -28,11 +28,10 @@ Two rules are needed only where neither the kind of `code` nor the vjp decides:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from staticgrad.ir.size import Dim, Shape
-from staticgrad.ir.values import dataclass
 
 Jvp: TypeAlias = Callable[..., Any] | Literal["linear", "multilinear", "transposed"]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -21,7 +22,6 @@ import numpy.typing as npt
 from staticgrad.errors import DTypeError, ShapeError
 from staticgrad.ir.size import Dim, Shape
 from staticgrad.ir.source import at, here
-from staticgrad.ir.values import dataclass
 
 DType = np.dtype[Any]
 

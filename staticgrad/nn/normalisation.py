@@ -15,6 +15,7 @@ and variance of all its micro-batches. Layer and group norms do not depend on th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,7 +26,6 @@ from staticgrad.ir.node import Parameter, State, Tensor
 from staticgrad.ir.size import Size, product
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import computed, is_half
-from staticgrad.ir.values import dataclass
 from staticgrad.nn import initial
 from staticgrad.nn.module import Module
 from staticgrad.ops.promote import as_tensor, widened

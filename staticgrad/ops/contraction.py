@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,7 +27,6 @@ from staticgrad.ir.later import Later
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import Dim, Shape, Size, product
 from staticgrad.ir.types import is_float, kind_of
-from staticgrad.ir.values import dataclass
 from staticgrad.ops.diagonals import DIAGONAL
 from staticgrad.ops.named import named
 from staticgrad.ops.products import MATMUL

@@ -10,6 +10,7 @@ records the share of clipped steps as ``history["clipped"]``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, overload
 
@@ -17,7 +18,6 @@ from staticgrad import ops
 from staticgrad.errors import GraphError
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.source import at, here
-from staticgrad.ir.values import dataclass
 from staticgrad.optim.optimizer import single
 from staticgrad.trees import flatten, unflatten
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from staticgrad import ops
 from staticgrad.errors import GraphError
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.source import at, here
-from staticgrad.ir.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from staticgrad.ir.values import dataclass
 from staticgrad.pictures.svg import FAINT, GRID, Canvas, Point
 
 

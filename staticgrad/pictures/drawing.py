@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,6 @@ from staticgrad.ir.op import (
     Shuffle,
     View,
 )
-from staticgrad.ir.values import dataclass
 
 KINDS: dict[type, str] = {
     Control: "control",

@@ -8,10 +8,10 @@ that write them. In other schedules, by the module of the node that makes them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from staticgrad.compiler.roles import kernel_roles
 from staticgrad.compiler.schedule import Schedule, Step, writes
-from staticgrad.ir.values import dataclass
 
 TRAINING = {"forward": "#60a5fa", "backward": "#fb923c", "update": "#34d399"}
 MODULES = (
