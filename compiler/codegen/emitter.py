@@ -105,6 +105,14 @@ class Emitter:
         """`size` with the sign of `sign`."""
         return self.llvm("copysign", self._value(size), sign)
 
+    def signed(self, size: Value, sign: Value) -> Value:
+        """`size`, which is not below 0 nor -0, with the sign of `sign`.
+
+        By integers, of which a Zen 4 starts four where it starts two of `copysign`.
+        """
+        bit = self.iand(self.bits(sign), -(1 << (self.width - 1)))
+        return self.from_bits(self.iadd(self.bits(size), bit))
+
     def compare(self, relation: str, x: Any, y: Any) -> Value:
         """An ordered comparison: false where either is NaN."""
         return self.b.fcmp_ordered(relation, self._value(x), self._value(y))

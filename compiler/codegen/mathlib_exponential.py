@@ -211,7 +211,7 @@ def tanh(m: Emitter, x: Value) -> Value:
     """exp(2|x|) - 1 over exp(2|x|) + 1, with the sign of x."""
     size = m.abs(x)
     clamped = m.at_most(size, m.pick(10.0, 20.0))
-    return m.copysign(m.pick(_tanh_f32, _tanh_f64)(m, size, clamped), x)
+    return m.signed(m.pick(_tanh_f32, _tanh_f64)(m, size, clamped), x)
 
 
 def _tanh_f32(m: Emitter, _size: Value, clamped: Value) -> Value:
