@@ -1,6 +1,8 @@
 """The rules of the code's style that a program can check."""
 
 import ast
+import re
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,18 @@ VAGUE_NAMES = {
 }
 # Heavy packages that only some users need; everything else is imported at the top.
 IMPORTED_INSIDE = ("numba.cuda", "matplotlib")
+# Folders whose README has a table of files, and which of their files it names.
+TABLES = {
+    "compiler": "*.py",
+    "staticgrad": "*.py",
+    "staticgrad/control": "*.py",
+    "staticgrad/ir": "*.py",
+    "staticgrad/ops": "*.py",
+    "staticgrad/pictures": "*.py",
+    "benchmarks": "*.py",
+    "examples": "*.py",
+    "tests": "test_*.py",
+}
 # The stages after the passes ask for the kind of an op, never for its name.
 NAMELESS_EXCEPT = ("passes",)
 
@@ -36,6 +50,11 @@ def sources(*folders):
             if "compiler" not in path.relative_to(ROOT / folder).parts:
                 found.append(path)
     return found
+
+
+def texts():
+    """The pages for people."""
+    return [*ROOT.glob("*.md"), *(p for f in FOLDERS for p in (ROOT / f).rglob("*.md"))]
 
 
 def name(path):
@@ -77,6 +96,34 @@ def test_functions_are_short(path):
 def test_file_name_says_what_is_in_it(path):
     words = {word for part in path.relative_to(ROOT).parts for word in part.split("_")}
     assert not VAGUE_NAMES & {word.removesuffix(".py") for word in words}
+
+
+def code_in_tables(folder):
+    """What stands between backquotes in the tables of a folder's README."""
+    readme = (ROOT / folder / "README.md").read_text(encoding="utf-8")
+    rows = [line for line in readme.splitlines() if line.startswith("|")]
+    return [
+        code.removesuffix(".py") for code in re.findall(r"`([^`]+)`", "".join(rows))
+    ]
+
+
+@pytest.mark.parametrize("folder", TABLES)
+def test_the_table_of_a_folder_names_its_files(folder):
+    named = code_in_tables(folder)
+    files = [path.stem for path in (ROOT / folder).glob(TABLES[folder])]
+    unnamed = [f for f in files if not any(fnmatch(f, one) for one in named)]
+    assert [f for f in unnamed if not f.startswith("__")] == []
+
+
+def test_the_table_of_tests_names_no_others():
+    named = [code for code in code_in_tables("tests") if code.startswith("test_")]
+    assert [one for one in named if not list((ROOT / "tests").glob(f"{one}.py"))] == []
+
+
+@pytest.mark.parametrize("path", texts(), ids=name)
+def test_lists_have_no_holes(path):
+    text = path.read_text(encoding="utf-8")
+    assert re.findall(r"\n(?:- |  ).*\n\n- .*", text) == []
 
 
 @all_files
