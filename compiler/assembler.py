@@ -15,26 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.compiler import vm
+from staticgrad.compiler.scalars import CODES
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import bring_home
 from staticgrad.ir.types import kind_of
 
 Array = npt.NDArray[Any]
-
-SCALARS = {
-    "float16": vm.FLOAT16,
-    "bfloat16": vm.BFLOAT16,
-    "float32": vm.FLOAT32,
-    "float64": vm.FLOAT64,
-    "int64": vm.INT64,
-    "uint64": vm.INT64,
-    "int32": vm.INT32,
-    "uint32": vm.INT32,
-    "int8": vm.INT8,
-    "uint8": vm.INT8,
-    "bool": vm.INT8,
-}
-"""Dtypes of the scalars that `record` reads."""
 
 
 class Runnable(Protocol):
@@ -169,7 +155,7 @@ class Assembler:
 
     def record(self, total: Cell, scalar: Array, weight: Cell | int = 1) -> None:
         """RECORD: ``total += scalar * weight``; total is a real cell."""
-        kind = SCALARS[scalar.dtype.name]
+        kind = CODES[scalar.dtype.name]
         self._owned.append(total)
         self._add(
             vm.RECORD, total.address, self._address(scalar), kind, self._cell(weight)
@@ -208,6 +194,11 @@ class Assembler:
     def jump_if_less(self, left: Cell | int, right: Cell | int, label: Label) -> None:
         """JUMP_IF_LESS: go on at `label` if ``left < right`` (int64)."""
         self._add(vm.JUMP_IF_LESS, self._cell(left), self._cell(right), label)
+
+    def jump_unless_finite(self, scalar: Array, label: Label) -> None:
+        """JUMP_UNLESS_FINITE: go on at `label` if `scalar` is NaN or infinite."""
+        kind = CODES[scalar.dtype.name]
+        self._add(vm.JUMP_UNLESS_FINITE, self._address(scalar), kind, label)
 
     def poll(self) -> None:
         """POLL: return STOPPED if the stop cell is not 0."""

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from staticgrad.compiler import blas, gemm, snapshots, vm
-from staticgrad.compiler.assembler import SCALARS
 from staticgrad.compiler.codegen.loops import scratch_bytes
 from staticgrad.compiler.failures import refuse_empty_extents
 from staticgrad.compiler.finish import finish_values, slots_and_out
@@ -32,6 +31,7 @@ from staticgrad.compiler.kernels import (
 from staticgrad.compiler.launch import chunking
 from staticgrad.compiler.plan import Plan, Region
 from staticgrad.compiler.program import Code, Words
+from staticgrad.compiler.scalars import CODES
 from staticgrad.compiler.schedule import Schedule, output_targets
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import ALIGNMENT
@@ -230,7 +230,7 @@ def _pointers(code: Code, dropped: list[int]) -> Words:
 
 def _finite(schedule: Schedule) -> Iterator[tuple[int, int]]:
     for number in schedule.finite:
-        yield number, SCALARS[schedule.buffers[number].dtype.name]
+        yield number, CODES[schedule.buffers[number].dtype.name]
 
 
 def _scratch_bytes(code: Code, values: Values) -> int:

@@ -25,6 +25,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import Environment
 from numba.core.extending import _Intrinsic
 from numba.core.registry import cpu_target
+from numba.core.runtime import _nrt_python
 from numba.np import arrayobj
 from numba.np.numpy_support import as_dtype
 from numba.np.ufunc.dufunc import DUFunc
@@ -201,7 +202,13 @@ def operator_of(
 
 @cache
 def _engine() -> Any:
-    """An engine that links; what it has linked stays."""
+    """An engine that links; what it has linked stays.
+
+    What Numba compiled may call its runtime, whose symbols Numba makes known only where
+    it compiles: where code comes from disk, LLVM would end the process.
+    """
+    for name, address in _nrt_python.c_helpers.items():
+        llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
     codegen = _codegen()
     settings: dict[str, Any] = {"opt": int(config.OPT)}
     codegen._customize_tm_options(settings)

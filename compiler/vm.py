@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numba import cfunc, njit, prange, types
 
-from staticgrad.compiler import pointers, pool, sampling, snapshots, threads
+from staticgrad.compiler import pointers, pool, sampling, scalars, snapshots, threads
 from staticgrad.compiler.cache import kernel_key
 from staticgrad.compiler.calling import Machine, callable_machine
 from staticgrad.compiler.codegen.native import compiled_once
@@ -38,26 +38,22 @@ from staticgrad.compiler.pointers import (
     copy_bytes,
     fill_bytes,
     float64_bits,
-    load_bfloat16,
-    load_float16,
-    load_float32,
-    load_float64,
     load_int8,
     load_int32,
     load_int64,
     local_words,
-    store_float64,
     store_int64,
 )
 from staticgrad.compiler.pool import chunk, share_out, take
 from staticgrad.compiler.sampling import gather_rows, shuffle
+from staticgrad.compiler.scalars import is_finite, mean, record, scalar
 
 ROW_BYTES = pool.ROW_BYTES
 WORDS = ROW_BYTES // 8
 
 (END, CALL, COMMIT, RUN, FILL, COPY, SHUFFLE, GATHER, RECORD, MEAN, ADD, SET, JUMP,
  JUMP_IF_LESS, POLL, LINK, LISTEN, ENTER, AGAIN, UNLESS, LIMIT,
- SPREAD, NEXT, KEEP, NOTE) = range(25)  # fmt: skip
+ SPREAD, NEXT, KEEP, NOTE, JUMP_UNLESS_FINITE) = range(26)  # fmt: skip
 
 FINISHED, STOPPED, MISFIT = 0, -1, -2
 NON_FINITE, LOOP_LIMIT = 2, 3
@@ -76,9 +72,6 @@ STATUS_WORDS = 8
  STATUS_EXTENT, STATUS_STOP, STATUS_NEVER) = range(8)  # fmt: skip
 
 MOST_NESTED = pointers.STACK_WORDS
-
-FLOAT32, FLOAT64, INT64, INT32, INT8, FLOAT16, BFLOAT16 = range(7)
-"""Codes of the scalars that RECORD reads."""
 
 
 @njit(nogil=True, parallel=True)
@@ -135,23 +128,6 @@ def _shared(pc: int, first: int, rows: int) -> bool:
 
 
 @njit(nogil=True)
-def _scalar(address: int, kind: int) -> float:
-    if kind == FLOAT32:
-        return np.float64(load_float32(address, 0))
-    if kind == FLOAT64:
-        return load_float64(address, 0)
-    if kind == INT64:
-        return np.float64(load_int64(address, 0))
-    if kind == INT32:
-        return np.float64(load_int32(address, 0))
-    if kind == FLOAT16:
-        return np.float64(load_float16(address, 0))
-    if kind == BFLOAT16:
-        return np.float64(load_bfloat16(address, 0))
-    return np.float64(load_int8(address, 0))
-
-
-@njit(nogil=True)
 def _commit(pc: int, stop: int) -> int:
     """The code with which the step ends before it has written anything, or 0.
 
@@ -167,7 +143,7 @@ def _commit(pc: int, stop: int) -> int:
         return code
     for position in range(load_int64(pc, 3)):
         kind = load_int64(table, 2 * position + 1)
-        value = _scalar(load_int64(table, 2 * position), kind)
+        value = scalar(load_int64(table, 2 * position), kind)
         if not np.isfinite(value):
             store_int64(status, STATUS_CODE, NON_FINITE)
             store_int64(status, STATUS_SITE, -1)
@@ -330,26 +306,9 @@ def _flow(op: int, pc: int, stop: int) -> int:
         return _keep(pc)
     if op == NOTE:
         return _note(pc)
+    if op == JUMP_UNLESS_FINITE:
+        return pc + ROW_BYTES if is_finite(pc) else load_int64(pc, 3)
     return _limit(pc)
-
-
-@njit(nogil=True)
-def _record(pc: int) -> None:
-    """Add scalar * weight to the accumulator."""
-    weight = np.float64(load_int64(load_int64(pc, 4), 0))
-    value = _scalar(load_int64(pc, 2), load_int64(pc, 3))
-    accumulator = load_int64(pc, 1)
-    store_float64(accumulator, 0, load_float64(accumulator, 0) + value * weight)
-
-
-@njit(nogil=True)
-def _mean(pc: int) -> None:
-    """Write accumulator / weight to array[index]."""
-    index = load_int64(load_int64(pc, 2), 0)
-    weight = np.float64(load_int64(load_int64(pc, 4), 0))
-    total = load_float64(load_int64(pc, 3), 0)
-    mean = total / weight if weight != 0.0 else np.nan
-    store_float64(load_int64(pc, 1), index, mean)
 
 
 @njit(nogil=True)
@@ -402,9 +361,9 @@ def _step(op: int, pc: int) -> None:
     elif op == GATHER:
         gather_rows(pc)
     elif op == RECORD:
-        _record(pc)
+        record(pc)
     elif op == MEAN:
-        _mean(pc)
+        mean(pc)
     elif op == ADD:
         cell = load_int64(pc, 1)
         total = load_int64(cell, 0) + load_int64(load_int64(pc, 2), 0)
@@ -483,7 +442,7 @@ def load() -> Machine:
     if not _loaded:
         with _compiling:
             if not _loaded:
-                used = (pointers, pool, sampling, snapshots, threads)
+                used = (pointers, pool, sampling, scalars, snapshots, threads)
                 stamp = stamp_of(__file__, *(module.__file__ for module in used))
                 _start_threads(stamp)
                 address = compiled_once(_machine, kernel_key(f"machine {stamp}"))

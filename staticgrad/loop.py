@@ -16,7 +16,7 @@ and commits when there are enough or none are left; then the next phase runs ove
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -192,6 +192,8 @@ def _start_epoch(a: Assembler, run: Run) -> None:
         a.set(total, 0.0)
     a.set(run.seen, 0)
     a.set(run.commits, 0)
+    for counted in run.counted.values():
+        a.set(counted, 0)
     _start_group(a, run)
     a.set(run.started, 1)
 
@@ -273,30 +275,34 @@ def _step(
     for batch, _ in phases:
         a.run(batch.frame)
     for batch, names in phases:
-        for name, scalar in batch.told(names).items():
-            _record(a, run, name, scalar, size)
+        _record(a, run, batch.told(names), size)
     a.add(count, 1)
     a.add(run.seen, size)
     a.add(run.steps, 1)
 
 
-def _record(a: Assembler, run: Run, name: str, scalar: Array, size: int) -> None:
-    """Add to the sum of the epoch, where what is told once an update weighs 1."""
-    mark = name in run.settings.marks
-    a.record(run.totals[name], scalar, 1 if mark else size)
-    if run.settings.per_step(name):
-        value = Cell(0.0, np.float64)
-        a.set(value, 0.0)
-        a.record(value, scalar, 1)
-        a.mean(run.columns[name], run.steps, value, 1)
+def _record(a: Assembler, run: Run, told: Mapping[str, Array], size: int) -> None:
+    """Add to the sums of the epoch, where what is told once an update weighs 1."""
+    for name, scalar in told.items():
+        gate, after = run.gate.get(name), a.label()
+        if gate is not None:
+            a.jump_unless_finite(told[gate], after)
+        if gate == name:
+            a.add(run.counted[name], size)
+        a.record(run.totals[name], scalar, 1 if name in run.settings.marks else size)
+        a.place(after)
+        if run.settings.per_step(name):
+            value = Cell(0.0, np.float64)
+            a.set(value, 0.0)
+            a.record(value, scalar, 1)
+            a.mean(run.columns[name], run.steps, value, 1)
 
 
 def _commit(a: Assembler, run: Run, group: Group) -> None:
     """The update of a group of micro-batches."""
     a.run(group.frame)
     a.set(group.pending, 0)
-    for name, scalar in zip(group.names, group.frame.outputs, strict=False):
-        _record(a, run, name, scalar, 1)
+    _record(a, run, dict(zip(group.names, group.frame.outputs, strict=False)), 1)
 
 
 def validate(a: Assembler, run: Run, validation: Feed) -> None:
@@ -332,8 +338,7 @@ def _evaluate(
 def _finish_epoch(a: Assembler, run: Run) -> None:
     for name, total in run.totals.items():
         if not run.settings.per_step(name):
-            weight = run.commits if name in run.settings.marks else run.seen
-            a.mean(run.columns[name], run.row, total, weight)
+            a.mean(run.columns[name], run.row, total, run.weight(name))
     a.add(run.row, 1)
     a.add(run.epoch, 1)
     a.set(run.started, 0)

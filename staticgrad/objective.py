@@ -73,11 +73,16 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """The phases of a step; `inputs` and `stored` are in order of creation."""
+    """The phases of a step; `inputs` and `stored` are in order of creation.
+
+    `gates` are, where steps may be skipped, the names of the losses that have to be
+    finite for a batch to count in the mean of each of `scalars`.
+    """
 
     phases: tuple[Phase, ...]
     inputs: tuple[Input, ...]
     stored: tuple[Stored, ...]
+    gates: tuple[str, ...]
 
     @property
     def scalars(self) -> dict[str, Tensor]:
@@ -153,7 +158,13 @@ def objective(
     roots = [t for phase in phases for t in _roots(phase)]
     leaves = [leaf for phase in phases for leaf, _ in _pairs(phase)]
     stored = dict.fromkeys([*_leaves(roots, Stored), *leaves])
-    return Objective(phases, _leaves(roots, Input), tuple(stored))
+    gates = [
+        _name(part, "loss")
+        for part, scalars in zip(given, told, strict=True)
+        for _ in scalars
+        if rules.on_nonfinite == "skip"
+    ]
+    return Objective(phases, _leaves(roots, Input), tuple(stored), tuple(gates))
 
 
 def scales_of(

@@ -27,6 +27,7 @@ from staticgrad.compiler.cuda.arrays import DeviceArray
 from staticgrad.compiler.cuda.device import Device, captured, using
 from staticgrad.compiler.cuda.feeding import (
     CELLS,
+    COUNTED,
     SEALED,
     SEEN,
     STEPS,
@@ -54,13 +55,17 @@ STEPS_BETWEEN_LOOKS = 128  # after which the host looks for failures and Ctrl-C
 
 @dataclass(slots=True)
 class Cells:
-    """Device memory that a loop shares with its kernels."""
+    """Device memory that a loop shares with its kernels.
+
+    `gate` is the name of the scalar that has to be finite for a batch to count, if any.
+    """
 
     device: Device
     samples: int
     names: tuple[str, ...]
     marks: frozenset[str]
     steps: int
+    gate: str | None
     memory: Memory[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -181,7 +186,8 @@ class Batch:
             *scalars, *map(cells.address, places), self.size, cells.address("status"),
         )  # fmt: skip
         once = [name in cells.marks for name in cells.names]
-        kernel = self.device.load(record_source(kinds, once, table))
+        gate = None if cells.gate is None else cells.names.index(cells.gate)
+        kernel = self.device.load(record_source(kinds, once, table, gate))
         return kernel, (1, 1), LANES, arguments
 
 
@@ -191,6 +197,7 @@ class Feed:
     def __init__(
         self, executable: Executable, data: Dataset, batch_size: int,
         names: Sequence[str], marks: Sequence[str] = (), steps: int = 0,
+        gate: str | None = None,
     ) -> None:  # fmt: skip
         target = executable.target
         assert isinstance(target, CudaTarget)
@@ -198,7 +205,7 @@ class Feed:
         self.executable = executable
         self.data = data
         self.cells = Cells(
-            target.device, data.samples, tuple(names), frozenset(marks), steps
+            target.device, data.samples, tuple(names), frozenset(marks), steps, gate
         )
         batched = [column for column in data.columns if column.axis is not None]
         arrays: dict[str, Any] = {c.leaf.name: c.array for c in batched}
@@ -287,7 +294,8 @@ def feeds(
     settings = run.settings
     size = settings.batch_size
     steps = len(run.columns[told[0]]) if settings.record == "step" else 0
-    feed = Feed(step, data, size, told, settings.marks, steps)
+    gate = next(iter(run.counted), None)
+    feed = Feed(step, data, size, told, settings.marks, steps, gate)
     if score is None or scored is None:
         return feed, None
     return feed, Feed(score, scored, min(size, scored.samples), settings.names)
@@ -304,7 +312,7 @@ def train(run: Run, feed: Feed, validation: Feed | None, stop: Cell) -> int:
             return STOPPED
         if validation is not None and not validate(run, validation, stop):
             return STOPPED
-        _finish_epoch(run)
+        run.finish_epoch()
     return FINISHED
 
 
@@ -314,11 +322,7 @@ def _start_epoch(run: Run) -> None:
         samples = run.settings.samples
         assembler.shuffle(run.order, samples, run.seed, run.epoch)
         assembler.finish().run(Cell(0))
-    for total in run.totals.values():
-        total.value = 0.0
-    run.seen.value = 0
-    run.commits.value = 0
-    run.started.value = 1
+    run.start_epoch()
 
 
 def _epoch(run: Run, feed: Feed, stop: Cell) -> bool:
@@ -329,6 +333,8 @@ def _epoch(run: Run, feed: Feed, stop: Cell) -> bool:
     cells.write("totals", [run.totals[n].value for n in cells.names], np.float64)
     start = np.zeros(CELLS, np.int64)
     start[SEEN], start[STEPS] = run.seen.value, run.steps.value
+    for counted in run.counted.values():
+        start[COUNTED] = counted.value
     cells.write("cells", start, np.int64)
     cells.device.fill(cells.address("status"), 0, 8 * STATUS_WORDS)
     while run.steps.value < settings.steps and run.seen.value < settings.samples:
@@ -352,6 +358,8 @@ def _look(run: Run, feed: Feed) -> None:
     for name, value in zip(names, totals.tolist(), strict=True):
         run.totals[name].value = value
     run.seen.value = int(cells[SEEN])
+    for counted in run.counted.values():
+        counted.value = int(cells[COUNTED])
     if feed.cells.steps:
         rows = feed.cells.read("table", len(names) * int(cells[STEPS]), np.float64)
         for number, name in enumerate(names):
@@ -385,17 +393,6 @@ def validate(run: Run, feed: Feed, stop: Cell) -> bool:
     for name, total in zip(cells.names, totals.tolist(), strict=True):
         run.columns[f"val_{name}"][run.row.value] = total / samples
     return True
-
-
-def _finish_epoch(run: Run) -> None:
-    for name, total in run.totals.items():
-        if not run.settings.per_step(name):
-            mark = name in run.settings.marks
-            weight = run.commits.value if mark else run.seen.value
-            run.columns[name][run.row.value] = total.value / weight
-    run.row.value += 1
-    run.epoch.value += 1
-    run.started.value = 0
 
 
 def score(run: Run, feed: Feed, stop: Cell) -> int:

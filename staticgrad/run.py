@@ -36,7 +36,8 @@ class Settings:
 
     `first_epoch` counts from the first epoch that the trainer ever ran, so that two
     fits in a row shuffle as one. `marks` are told once an update, which comes after
-    `accumulate` batches.
+    `accumulate` batches. `gates` are, where steps may be skipped, the losses that have
+    to be finite for a batch to count in the mean of each of `names`.
     """
 
     samples: int
@@ -51,6 +52,7 @@ class Settings:
     first_epoch: int = 0
     marks: tuple[str, ...] = ()
     accumulate: int = 1
+    gates: tuple[str, ...] = ()
 
     def per_step(self, name: str) -> bool:
         """Whether the column `name` has a value per step instead of per epoch."""
@@ -73,9 +75,10 @@ class Run:
 
     `epoch` counts over the trainer's life; `started` is 1 within an epoch; `seen` are
     the samples of the epoch whose steps are done; `row` is the next row of the history;
-    `commits` are the updates of the epoch. In groups of batches `phase` is the phase
-    being run, `group_seen` and `group_steps` are where its group began. `ended` is 1
-    once a callback has ended the run.
+    `commits` are the updates of the epoch. `gate` has, by name, the loss that has to be
+    finite for a value to count, `counted` the samples of batches where it was. In
+    groups of batches `phase` is the phase being run, `group_seen` and `group_steps` are
+    where its group began. `ended` is 1 once a callback has ended the run.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -87,6 +90,8 @@ class Run:
         self.steps = Cell(0)
         self.row = Cell(0)
         self.commits = Cell(0)
+        self.gate = dict(zip(settings.names, settings.gates, strict=False))
+        self.counted = {loss: Cell(0) for loss in settings.gates}
         self.phase = Cell(0)
         self.group_seen = Cell(0)
         self.group_steps = Cell(0)
@@ -102,6 +107,39 @@ class Run:
         }
         for name in settings.validated_names:
             self.columns[name] = np.zeros(settings.epochs)
+
+    def weight(self, name: str) -> Cell:
+        """What the sum of an epoch is divided by: updates, or samples."""
+        if name in self.settings.marks:
+            return self.commits
+        gate = self.gate.get(name)
+        return self.seen if gate is None else self.counted[gate]
+
+    def start_epoch(self) -> None:
+        """Clear the sums, for loops in Python; the order of samples is theirs."""
+        for total in self.totals.values():
+            total.value = 0.0
+        for cell in (self.seen, self.commits, *self.counted.values()):
+            cell.value = 0
+        self.start_group()
+        self.started.value = 1
+
+    def start_group(self) -> None:
+        """A group of batches begins with the first phase, here."""
+        self.phase.value = 0
+        self.group_seen.value = self.seen.value
+        self.group_steps.value = self.steps.value
+
+    def finish_epoch(self) -> None:
+        """The means of the epoch, into its row."""
+        for name, total in self.totals.items():
+            if not self.settings.per_step(name):
+                weight = self.weight(name).value
+                mean = total.value / weight if weight else np.nan
+                self.columns[name][self.row.value] = mean
+        self.row.value += 1
+        self.epoch.value += 1
+        self.started.value = 0
 
     @property
     def done(self) -> bool:
@@ -143,6 +181,8 @@ class Run:
             arrays["order"] = self.order
         for name, total in self.totals.items():
             arrays[f"total.{name}"] = total.array
+        for loss, counted in self.counted.items():
+            arrays[f"counted.{loss}"] = counted.array
         cells = {name: getattr(self, name).value for name in _CELLS}
         return arrays, {"settings": asdict(self.settings), "cells": cells}
 
@@ -160,7 +200,8 @@ def restored(
 ) -> Run:
     """The run that `saved` has taken apart; with `settings` of more epochs, longer."""
     old = dict(facts["settings"])
-    old["names"], old["marks"] = tuple(old["names"]), tuple(old.get("marks", ()))
+    for name in ("names", "marks", "gates"):
+        old[name] = tuple(old.get(name, ()))
     run = Run(settings or Settings(**old))
     for name in _CELLS:
         getattr(run, name).value = facts["cells"].get(name, 0)
@@ -171,6 +212,8 @@ def restored(
         column[: len(known)] = known[: len(column)]
     for name, total in run.totals.items():
         total.array[...] = arrays[f"total.{name}"]
+    for loss, counted in run.counted.items():
+        counted.array[...] = arrays[f"counted.{loss}"]
     return run
 
 

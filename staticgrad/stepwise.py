@@ -6,7 +6,7 @@ the same order of samples, the same sums, the same places to stop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,7 @@ def train(
             stopped = not validate(run, scorer, validation, stop)
             if stopped:
                 return STOPPED
-        _finish_epoch(run)
+        run.finish_epoch()
     return FINISHED
 
 
@@ -67,18 +67,7 @@ def _start_epoch(run: Run) -> None:
     if settings.shuffle:
         epoch = run.epoch.value
         run.order[...] = permutation(settings.samples, settings.seed, epoch)
-    for total in run.totals.values():
-        total.value = 0.0
-    run.seen.value = 0
-    run.commits.value = 0
-    _start_group(run)
-    run.started.value = 1
-
-
-def _start_group(run: Run) -> None:
-    run.phase.value = 0
-    run.group_seen.value = run.seen.value
-    run.group_steps.value = run.steps.value
+    run.start_epoch()
 
 
 def _left(run: Run, data: Dataset) -> bool:
@@ -137,27 +126,30 @@ def _step(
     for number, step in enumerate(steps):
         with InPhase(number):
             told |= _called(run, step, batch)
-    for name, value in told.items():
-        _record(run, name, value, rows)
+    _record(run, told, rows)
     run.seen.value += rows
     run.steps.value += 1
 
 
-def _record(run: Run, name: str, value: Array, rows: int) -> None:
-    weight = 1 if name in run.settings.marks else rows
-    run.totals[name].value += float(value) * weight
-    if run.settings.per_step(name):
-        run.columns[name][run.steps.value] = value
+def _record(run: Run, told: Mapping[str, Array], rows: int) -> None:
+    for name, value in told.items():
+        gate = run.gate.get(name)
+        if gate is None or np.isfinite(told[gate]):
+            weight = 1 if name in run.settings.marks else rows
+            run.totals[name].value += float(value) * weight
+            if gate == name:
+                run.counted[name].value += rows
+        if run.settings.per_step(name):
+            run.columns[name][run.steps.value] = value
 
 
 def _commit(run: Run, grouping: Grouping) -> None:
     phase = run.phase.value
-    for name, value in _called(run, grouping.commits[phase], {}).items():
-        _record(run, name, value, 1)
+    _record(run, _called(run, grouping.commits[phase], {}), 1)
     grouping.pending.value = 0
     if phase + 1 == len(grouping.commits):
         run.commits.value += 1
-        _start_group(run)
+        run.start_group()
         return
     run.phase.value = phase + 1
     run.seen.value = run.group_seen.value
@@ -183,14 +175,3 @@ def validate(run: Run, scorer: Executable, data: Dataset, stop: Cell) -> bool:
 def score(run: Run, executable: Executable, data: Dataset, stop: Cell) -> int:
     """Only the validation of `run`."""
     return FINISHED if validate(run, executable, data, stop) else STOPPED
-
-
-def _finish_epoch(run: Run) -> None:
-    for name, total in run.totals.items():
-        if not run.settings.per_step(name):
-            mark = name in run.settings.marks
-            weight = run.commits.value if mark else run.seen.value
-            run.columns[name][run.row.value] = total.value / weight
-    run.row.value += 1
-    run.epoch.value += 1
-    run.started.value = 0

@@ -83,9 +83,9 @@ class Trainer:
     `check_finite` is "loss", "gradients" (the loss, too) or None. What happens where
     they are not: `on_nonfinite` "raise" (NonFiniteError, the step changes nothing),
     "skip" (nothing but the random stream changes; ``history["skipped"]`` tells the
-    share; the epoch's mean loss is NaN if one of its steps' is) or "replace" (NaN in
-    gradients becomes 0, infinities the largest numbers; the loss is not checked;
-    ``history["replaced"]``).
+    share of steps; batches whose loss is not finite are left out of an epoch's means)
+    or "replace" (NaN in gradients becomes 0, infinities the largest numbers; the loss
+    is not checked; ``history["replaced"]``).
 
     `clip` is ``sg.optim.clip_by_global_norm(1.0)``, ``clip_by_value``, or several of
     them; ``history["clipped"]`` tells the share of steps. `loss_scale` is an
@@ -414,7 +414,7 @@ class Trainer:
             steps=FOREVER if steps is None else steps, seed=whole("seed", seed),
             shuffle=shuffle, record=record, names=self._names,
             first_epoch=self._epochs, marks=self._objective.marks,
-            accumulate=self.accumulate,
+            accumulate=self.accumulate, gates=self._objective.gates,
         )  # fmt: skip
 
     def _run(self, settings: Settings, resume: bool) -> Run:

@@ -70,13 +70,14 @@ def test_kernels_of_the_training_loop():
         device.load(gather_source(np.dtype(dtype)))
     device.load(record_source(["float32", "float64"], [False, True], True))
     device.load(record_source(["float32"], [False], False))
+    device.load(record_source(["float16", "float64"], [False, True], True, gate=0))
     device.load(record_source(["float16", "bfloat16", "bool"], [False] * 3, True))
     device.load(finite_source(["float32", "float64"]))
     device.load(finite_source(["float16", "bfloat16"]))
     for dtype in ("bool", "int64", "int32"):
         device.load(decision_source(np.dtype(dtype)))
     device.load(increment_source())
-    assert len(device.seen) == 14
+    assert len(device.seen) == 15
 
 
 @quietly

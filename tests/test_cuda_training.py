@@ -212,6 +212,26 @@ def test_every_way_of_updating(option):
         assert_same(one, other)
 
 
+@pytest.mark.parametrize("record", ["epoch", "step"])
+def test_means_leave_out_batches_whose_loss_is_not_finite(record):
+    def training(target):
+        with sg.Graph(seed=0):
+            loss, metrics, optimizer = classifier()
+        with using(EmulatedDevice()):
+            trainer = sg.Trainer(
+                loss, optimizer, metrics=metrics, target=target, on_nonfinite="skip"
+            )
+        data = data_of("xy")
+        data["x"][11, 2] = np.nan
+        options = {"epochs": 2, "batch_size": 8, "record": record, "progress": False}
+        return trainer.fit(data, **options)
+
+    history = training("cuda")
+    assert_same(history, training("cpu"))
+    assert (history["skipped"] > 0).any()
+    assert np.isnan(history["loss"]).any() == (record == "step")
+
+
 def test_statistics_pooled_over_a_group():
     def training(target):
         with sg.Graph(seed=0):

@@ -96,6 +96,30 @@ def test_object_code_of_another_process_can_be_linked():
     assert call(internals.load_object_code(stored).address, 20, 22) == 42
 
 
+def test_code_that_calls_numbas_runtime_can_be_linked_where_numba_compiled_nothing(
+    tmp_path,
+):
+    def raising(operands, sizes, begin, end, context):
+        if begin > end:
+            raise ValueError(begin)
+
+    callback = compiled_by_numba(raising, "h" * 64)
+    stored = internals.object_code(callback)
+    assert b"NRT_" in stored.code
+    path = tmp_path / "code"
+    path.write_bytes(stored.code)
+    program = (
+        "import pathlib\n"
+        "from staticgrad.compiler.codegen.native import compiled\n"
+        "from staticgrad.compiler import numba_internals as internals\n"
+        f"code = pathlib.Path({str(path)!r}).read_bytes()\n"
+        f"stored = internals.ObjectCode({stored.symbol!r}, code)\n"
+        "internals.load_object_code(stored)\n"
+        f"compiled({SOURCE!r}, 'i' * 64)\n"  # LLVM looks for what is missing now
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_object_code_without_its_symbol_is_refused():
     stored = internals.object_code(compiled(SOURCE, "d" * 64))
     missing = internals.ObjectCode("nothing", stored.code)

@@ -164,6 +164,69 @@ def test_the_share_of_skipped_steps_is_recorded(target):
 
 
 @both
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize(
+    "options", [{"on_nonfinite": "skip"}, {"loss_scale": "dynamic"}]
+)
+def test_means_leave_out_batches_whose_loss_is_not_finite(target, accumulate, options):
+    """Batches of 20, 20 and 10 samples; in the second a NaN, which a metric hides."""
+    with sg.Graph():
+        x, y = sg.input("x", ("batch", 3)), sg.input("y", ("batch",))
+        w = sg.parameter(np.zeros(3, np.float32), name="w")
+        loss = sg.mean((x @ w - y) ** 2)
+    bad = {"x": X.copy(), "y": Y}
+    bad["x"][25, 1] = np.nan
+    trainer = sg.Trainer(
+        loss, sg.optim.SGD(0.0), metrics={"largest": sg.max(y)}, target=target,
+        accumulate=accumulate, **options,
+    )  # fmt: skip
+    wanted = {
+        "loss": np.mean(np.r_[Y[:20], Y[40:]] ** 2),
+        "largest": (20 * Y[:20].max() + 10 * Y[40:].max()) / 30,
+    }
+    told = {"epochs": 2, "batch_size": 20, "shuffle": False, **QUIET}
+    history = trainer.fit(bad, validation=bad, **told)
+    for name, value in wanted.items():
+        np.testing.assert_allclose(history[name], [value] * 2, rtol=1e-6)
+    assert np.isnan(history["val_loss"]).all()
+    assert history["skipped"] == pytest.approx(
+        [1 / 3 if accumulate == 1 else 1 / 2] * 2
+    )
+    steps = trainer.fit(bad, record="step", **told)
+    assert np.isnan(steps["loss"]).tolist() == [False, True, False] * 2
+
+
+@both
+def test_the_mean_of_no_batch_is_nan(target):
+    trainer, w, _ = linear(target=target, on_nonfinite="skip")
+    history = trainer.fit({"x": X * np.nan, "y": Y}, **QUIET)
+    assert np.isnan(history["loss"]).all()
+    assert history["skipped"] == 1
+    assert (w.value == 0).all()
+
+
+@both
+def test_what_counted_is_saved_within_an_epoch(target, tmp_path):
+    bad = {"x": X.copy(), "y": Y}
+    bad["x"][3] = np.inf
+    told = {"batch_size": 10, "shuffle": False, **QUIET}
+    trainers = [linear(target=target, on_nonfinite="skip")[0] for _ in range(3)]
+    whole, half, rest = trainers
+    wanted = whole.fit(bad, **told)
+
+    def stop(value):
+        if half._last.steps.value == 3:
+            raise KeyboardInterrupt
+
+    half.tap(half._objective.phases[0].scalars["loss"], stop)
+    with pytest.raises(KeyboardInterrupt):
+        half.fit(bad, **told)
+    half.save(tmp_path / "file")
+    rest.load(tmp_path / "file")
+    np.testing.assert_equal(rest.fit(bad, resume=True, **told), wanted)
+
+
+@both
 def test_replaced_gradients_are_finite(target):
     x = sg.input("x", ("batch",))
     w = sg.parameter(np.float32([1, 2]), name="w")
@@ -307,6 +370,27 @@ def game(target, **options):
         second = (p - q) ** 2 + 0 * sg.mean(x)
     phases = [(first, sg.optim.SGD(0.1), p), (second, sg.optim.Momentum(0.2), [q])]
     return sg.Trainer(phases, target=target, **options), p, q, graph
+
+
+@both
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_each_loss_leaves_out_its_own_batches(target, accumulate):
+    """The second loss takes the logarithm of 4, 0 and 1 in three batches."""
+    x = sg.input("x", ("batch",))
+    p, q = (sg.parameter(np.float32(1), name=n) for n in "pq")
+    phases = {
+        "one": (sg.mean(x) * p, sg.optim.SGD(0.0), p),
+        "other": (sg.log(sg.mean(x)) * q, sg.optim.SGD(0.0), q),
+    }
+    trainer = sg.Trainer(
+        phases, target=target, accumulate=accumulate, on_nonfinite="skip"
+    )
+    data = {"x": np.float32([4, 4, 0, 0, 1])}
+    history = trainer.fit(data, batch_size=2, shuffle=False, **QUIET)
+    assert history["one_loss"] == pytest.approx(9 / 5)
+    assert history["other_loss"] == pytest.approx(2 * np.log(4) / 3)
+    assert history["one_skipped"] == 0
+    assert history["other_skipped"] == pytest.approx(1 / (3 if accumulate == 1 else 2))
 
 
 @both

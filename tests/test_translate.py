@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
+from staticgrad.compiler import gemm, pool, vm
 from staticgrad.compiler import numba_internals as internals
-from staticgrad.compiler import vm
 from staticgrad.compiler.codegen import call as calling
 from staticgrad.compiler.codegen import native
 from staticgrad.compiler.codegen.call import Call
@@ -254,6 +254,14 @@ def test_what_is_refused_is_compiled_by_numba():
     with pytest.raises(Unsupported):
         native.ir_of(text, "kernel")
     assert stored(lines) == 9
+
+
+@pytest.mark.parametrize(
+    "function", [vm._machine, pool._launch, pool._work, gemm._gemm], ids=str
+)
+def test_what_serves_all_graphs_is_translated(function):
+    """Numba would take seconds for it, which nobody would notice but users."""
+    assert "define" in native.ir_of(function, "kernel").text
 
 
 def test_what_decides_first_ends_the_evaluation():

@@ -181,6 +181,20 @@ def test_record_and_mean(dtype):
     np.testing.assert_array_equal(history, [np.nan, 1.75, np.nan])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64", "bool"])
+def test_jumps_where_a_scalar_is_not_finite(dtype):
+    values = [0, 1] + [np.nan, np.inf, -np.inf] * (dtype[0] == "f")
+    a = Assembler()
+    cells = [a.cell(f"cell {n}") for n in range(len(values))]
+    for value, cell in zip(values, cells, strict=True):
+        after = a.label()
+        a.jump_unless_finite(np.array(value, dtype), after)
+        a.set(cell, 1)
+        a.place(after)
+    run(a)
+    assert [cell.value for cell in cells] == np.isfinite(values).tolist()
+
+
 def test_poll_stops_a_loop_that_would_not_end():
     a = Assembler()
     steps = a.cell("steps")

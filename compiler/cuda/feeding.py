@@ -20,9 +20,10 @@ from staticgrad.compiler.codegen.writer import Writer
 from staticgrad.compiler.vm import STATUS_WORDS
 from staticgrad.ir.types import DType
 
-SEEN, STEPS, SEALED = 0, 1, 2
+SEEN, STEPS, COUNTED, SEALED = 0, 1, 2, 3
 CELLS = SEALED + STATUS_WORDS
-"""Words: samples seen, steps done, and a copy of the first failed status."""
+"""Words: samples seen, steps done, samples whose loss was finite, and a copy of the
+first failed status."""
 
 
 def count_source() -> CudaSource:
@@ -59,11 +60,12 @@ def gather_source(dtype: DType) -> CudaSource:
 
 
 def record_source(
-    kinds: Sequence[str], once: Sequence[bool], per_step: bool
+    kinds: Sequence[str], once: Sequence[bool], per_step: bool, gate: int | None = None
 ) -> CudaSource:
     """Add the scalars of a step to the totals, or keep the status of a failed one.
 
-    A scalar weighs as much as the step has samples, or 1 where `once` says so.
+    A scalar weighs as much as the step has samples, or 1 where `once` says so. If there
+    is a `gate`, those of samples count only where the scalar of that number is finite.
     With `per_step` they are written to a row of a table of all steps, too.
     """
     count, dtypes = len(kinds), [np.dtype(kind) for kind in kinds]
@@ -76,10 +78,18 @@ def record_source(
     writer.line(f"        if status[{CODE}] == 0:")
     step = Writer(depth=3)
     expressions, line = Expressions(step), step.line
-    for number, dtype in enumerate(dtypes):
-        x = expressions.temporary(expressions.as_float64(f"p{number}[0]", dtype))
-        weight = "float64(1)" if once[number] else "float64(size)"
-        line(f"totals[{number}] = totals[{number}] + {x} * {weight}")
+    values = [
+        expressions.temporary(expressions.as_float64(f"p{number}[0]", dtype))
+        for number, dtype in enumerate(dtypes)
+    ]
+    for number, x in enumerate(values):
+        weight, indent = "float64(1)" if once[number] else "float64(size)", ""
+        if gate is not None and not once[number]:
+            line(f"if {values[gate]} - {values[gate]} == float64(0):")
+            indent = "    "
+        line(f"{indent}totals[{number}] = totals[{number}] + {x} * {weight}")
+        if number == gate:
+            line(f"{indent}cells[{COUNTED}] = int64(cells[{COUNTED}] + size)")
         if per_step:
             place = f"int64(cells[{STEPS}] * int64({count}) + int64({number}))"
             line(f"table[{place}] = {x}")
