@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 _numbers = itertools.count()
 
 ALIGNMENT = 64
+_PAGE = 4096
+_LARGE = 4 * _PAGE
+_starts = itertools.cycle(range(0, _PAGE, 512))
+"""Where in a page large arrays begin, each elsewhere than those before it. A processor
+compares addresses within pages: it takes a load just behind a store for one of what was
+stored, and places of equal address in many arrays push each other out of the L1 cache.
+"""
 
 
 class Node:
@@ -380,8 +387,9 @@ def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[A
     """An uninitialised C-order array whose first byte is 64-byte aligned."""
     dtype = np.dtype(dtype)
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    raw = np.empty(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
+    unit, first = (ALIGNMENT, 0) if size < _LARGE else (_PAGE, next(_starts))
+    raw = np.empty(size + unit, np.uint8)
+    start = (first - raw.ctypes.data) % unit
     return raw[start : start + size].view(dtype).reshape(shape)
 
 
