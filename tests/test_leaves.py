@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
+from staticgrad.ir.node import aligned_empty
 
 
 def test_input_shapes():
@@ -193,3 +194,15 @@ def test_unknown_dtypes_are_told_the_known_ones():
 def test_only_what_is_public_is_listed():
     assert {"grad", "nn", "Tensor", "__version__"} < set(dir(sg))
     assert not {"ir", "compiler", "lifting"} & set(dir(sg))
+
+
+def test_large_arrays_begin_elsewhere_in_a_page():
+    small = [aligned_empty((n,), np.float32) for n in (1, 5, 1000)]
+    large = [aligned_empty((64, 100 + n), np.float32) for n in range(16)]
+    assert all(a.ctypes.data % 64 == 0 for a in small + large)
+    starts = [a.ctypes.data % 4096 for a in large]
+    assert starts[:8] == starts[8:]
+    assert sorted(starts[:8]) == list(range(0, 4096, 512))
+    for number, array in enumerate(large):
+        array[...] = number
+    assert all((array == number).all() for number, array in enumerate(large))
