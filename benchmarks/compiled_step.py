@@ -30,7 +30,8 @@ from staticgrad.compiler.kernels import LoopKernel
 from staticgrad.compiler.lower import lower
 from staticgrad.compiler.memory import plan
 from staticgrad.compiler.pipeline import optimise
-from staticgrad.compiler.verify import verify_plan, verify_schedule
+from staticgrad.compiler.verify import verify_schedule
+from staticgrad.compiler.verify_memory import verify_plan
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.types import FLOAT32
 

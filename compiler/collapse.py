@@ -46,6 +46,16 @@ def statements_of(body: Sequence[Statement]) -> Iterator[Statement]:
             stack.extend(reversed(statement.body))
 
 
+def loops_of(body: Sequence[Statement]) -> list[Loop]:
+    """The loops of `body`, those inside of others included."""
+    return [s for s in statements_of(body) if isinstance(s, Loop)]
+
+
+def is_flat(body: Sequence[Statement]) -> bool:
+    """Whether no statement of `body` has a body of its own, as in innermost loops."""
+    return not any(isinstance(statement, _NESTED) for statement in body)
+
+
 def loops(axes: Sequence[int], body: Body) -> Body:
     """`body` inside one loop per axis, the first axis outermost."""
     for axis in reversed(axes):
@@ -127,7 +137,8 @@ def _renumbered(body: Body, place: dict[int, int]) -> Body:
     for statement in body:
         if isinstance(statement, Loop):
             inner = _renumbered(statement.body, place)
-            result.append(Loop(place[statement.axis], inner))
+            axis = place[statement.axis]
+            result.append(replace(statement, axis=axis, body=inner))
         elif isinstance(statement, When):
             inner = _renumbered(statement.body, place)
             result.append(When(statement.condition, inner))
@@ -198,5 +209,6 @@ def _without(axis: int, body: Body) -> Body:
             result.extend(_without(axis, statement.body))
         else:
             number = statement.axis - (statement.axis > axis)
-            result.append(Loop(number, _without(axis, statement.body)))
+            inner = _without(axis, statement.body)
+            result.append(replace(statement, axis=number, body=inner))
     return tuple(result)

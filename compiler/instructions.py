@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from staticgrad.compiler import blas, gemm, snapshots, vm
-from staticgrad.compiler.codegen.loops import scratch_bytes
+from staticgrad.compiler.codegen.scratch import scratch_bytes
 from staticgrad.compiler.failures import refuse_empty_extents
 from staticgrad.compiler.finish import finish_values, slots_and_out
 from staticgrad.compiler.flat import Flat, Mark, Spread, spread

@@ -1,7 +1,7 @@
 """Plan: where every buffer of a Schedule lies, for given sizes.
 
-Made by memory.py, checked by verify.py. A buffer of kind "temporary" or "slots" has an
-offset into the arena; the others have -1.
+Made by memory.py, checked by verify_memory.py. A buffer of kind "temporary" or "slots"
+has an offset into the arena; the others have -1.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ from staticgrad.compiler.requirements import require, requiring, suit
 from staticgrad.compiler.schedule import Schedule
 from staticgrad.compiler.taps import Tap
 from staticgrad.compiler.trace import traced
-from staticgrad.compiler.verify import trial_size, verify_plan, verify_schedule
+from staticgrad.compiler.verify import trial_size, verify_schedule
+from staticgrad.compiler.verify_memory import verify_plan
 from staticgrad.control.bodies import BODY_INPUT
 from staticgrad.errors import GraphError
 from staticgrad.ir.graph import Graph, Update, homes, topological

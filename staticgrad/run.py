@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.compiler.assembler import Cell
+from staticgrad.data import whole
 from staticgrad.errors import (
     CompilerBug,
     GraphError,
@@ -277,6 +278,32 @@ def _require_equal(stored: Settings, wanted: Settings) -> None:
             f"{name} {new[name]!r}, not {old[name]!r}; repeat the call, or leave "
             f"resume out{at(here())}"
         )
+
+
+def lengths(epochs: Any, steps: Any, per_epoch: int) -> tuple[int, int]:
+    """For how many epochs and steps `fit` runs; either may be None, for no limit."""
+    epochs = None if epochs is None else whole("epochs", epochs)
+    steps = None if steps is None else whole("steps", steps)
+    for name, number in (("epochs", epochs), ("steps", steps)):
+        if number is not None and number < 0:
+            raise GraphError(
+                f"fit requires {name} >= 0, got {number}; "
+                f"pass how many to train for{at(here())}"
+            )
+    if epochs is None:
+        epochs = 1 if steps is None else -(-steps // per_epoch)
+    return epochs, FOREVER if steps is None else steps
+
+
+def checked_record(record: Any) -> Record:
+    """`record`, or GraphError."""
+    if record not in ("epoch", "step"):
+        raise GraphError(
+            f"fit requires record 'epoch' or 'step', got {record!r}; "
+            f"leave it out for a value per epoch{at(here())}"
+        )
+    found: Record = record
+    return found
 
 
 def evaluation(names: Sequence[str], samples: int, batch_size: int) -> Settings:

@@ -40,13 +40,14 @@ from staticgrad.ir.source import at, here
 from staticgrad.objective import objective, parts, scales_of
 from staticgrad.optim import Clip, Optimizer
 from staticgrad.run import (
-    FOREVER,
     History,
     InPhase,
     Record,
     Run,
     Settings,
+    checked_record,
     evaluation,
+    lengths,
     resumed,
 )
 from staticgrad.watching import GradientWatch, StepTaps
@@ -391,28 +392,13 @@ class Trainer:
         batch_size: int | None, shuffle: bool, seed: int, steps: int | None,
         record: Record,
     ) -> Settings:  # fmt: skip
-        epochs = None if epochs is None else whole("epochs", epochs)
-        steps = None if steps is None else whole("steps", steps)
-        for name, number in (("epochs", epochs), ("steps", steps)):
-            if number is not None and number < 0:
-                raise GraphError(
-                    f"fit requires {name} >= 0, got {number}; "
-                    f"pass how many to train for{at(here())}"
-                )
-        if record not in ("epoch", "step"):
-            raise GraphError(
-                f"fit requires record 'epoch' or 'step', got {record!r}; "
-                f"leave it out for a value per epoch{at(here())}"
-            )
         size = data.batch_size(batch_size)
-        per_epoch = -(-data.samples // size)
-        if epochs is None:
-            epochs = 1 if steps is None else -(-steps // per_epoch)
+        epochs, steps = lengths(epochs, steps, -(-data.samples // size))
         return Settings(
             samples=data.samples, batch_size=size,
             validation_samples=scored.samples if scored else 0, epochs=epochs,
-            steps=FOREVER if steps is None else steps, seed=whole("seed", seed),
-            shuffle=shuffle, record=record, names=self._names,
+            steps=steps, seed=whole("seed", seed), shuffle=shuffle,
+            record=checked_record(record), names=self._names,
             first_epoch=self._epochs, marks=self._objective.marks,
             accumulate=self.accumulate, gates=self._objective.gates,
         )  # fmt: skip

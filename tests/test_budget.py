@@ -16,7 +16,8 @@ from staticgrad.compiler.memory import plan
 from staticgrad.compiler.pipeline import optimise
 from staticgrad.compiler.pressure import bound
 from staticgrad.compiler.rerun import Uses
-from staticgrad.compiler.verify import verify_plan, verify_schedule
+from staticgrad.compiler.verify import verify_schedule
+from staticgrad.compiler.verify_memory import verify_plan
 from staticgrad.compiler.work import work
 from staticgrad.errors import CompilerBug, GraphError, MemoryBudgetError
 from staticgrad.ir.graph import Graph, topological

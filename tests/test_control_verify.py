@@ -12,7 +12,8 @@ from staticgrad.compiler.lower import lower
 from staticgrad.compiler.passes.merge_loops import merge_loops
 from staticgrad.compiler.pipeline import optimise
 from staticgrad.compiler.schedule import ControlKernel
-from staticgrad.compiler.verify import verify_plan, verify_schedule
+from staticgrad.compiler.verify import verify_schedule
+from staticgrad.compiler.verify_memory import verify_plan
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Node

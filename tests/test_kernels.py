@@ -27,12 +27,10 @@ from handwritten import (
 from staticgrad.compiler import numba_internals
 from staticgrad.compiler.codegen.call import Call
 from staticgrad.compiler.codegen.cpu import native
-from staticgrad.compiler.codegen.loops import (
-    kernel_source,
-    scratch_bytes,
-)
+from staticgrad.compiler.codegen.loops import kernel_source
 from staticgrad.compiler.codegen.native import ir_of
 from staticgrad.compiler.codegen.processor import has_fma, vector_bytes
+from staticgrad.compiler.codegen.scratch import scratch_bytes
 from staticgrad.compiler.codegen.writer import canonical
 from staticgrad.compiler.kernels import (
     Access,

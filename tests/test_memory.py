@@ -20,7 +20,8 @@ from random_schedules import (
 from staticgrad.compiler import memory, offsets
 from staticgrad.compiler.exact import search
 from staticgrad.compiler.memory import arrange, live_peak, plan
-from staticgrad.compiler.verify import verify_plan, verify_schedule
+from staticgrad.compiler.verify import verify_schedule
+from staticgrad.compiler.verify_memory import verify_plan
 from staticgrad.ir.size import Size
 
 

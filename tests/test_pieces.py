@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.compiler.codegen.loops import pieces_of
+from staticgrad.compiler.codegen.pieces import pieces_of
 from staticgrad.compiler.kernels import LoopKernel
 
 X = np.linspace(-3, 3, 1300).astype(np.float32)  # two blocks, and a part of one

@@ -11,7 +11,7 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.compiler import memory
-from staticgrad.compiler.verify import verify_plan
+from staticgrad.compiler.verify_memory import verify_plan
 from staticgrad.errors import CompilerBug
 
 X = np.linspace(0.1, 1, 12, dtype=np.float32).reshape(4, 3)

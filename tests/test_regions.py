@@ -7,7 +7,7 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.compiler.kernels import GemmKernel
-from staticgrad.compiler.verify import verify_plan
+from staticgrad.compiler.verify_memory import verify_plan
 from staticgrad.errors import CompilerBug
 
 ROWS, WIDTH = 48, 96

@@ -145,6 +145,25 @@ def test_what_a_loop_computes_beside_its_sum():
         np.testing.assert_allclose(total, (np.sin(wide) * wide).sum(), 1e-6)
 
 
+@pytest.mark.parametrize("terms", [2048, 2047])
+def test_what_follows_a_sum_in_its_row(terms):
+    """Sines of far sums, long chains and draws: all in the loop with the blocks."""
+    with sg.Graph():
+        x = sg.input("x", (32, terms))
+        total = sg.sum(x, axis=1)
+        chain = total
+        for _ in range(8):
+            chain = sg.sin(chain + 1)
+        noise = sg.random.uniform(sg.random.key(3), (32,))
+        outputs = [sg.sin(total), chain, total * noise]
+    given = {
+        "x": np.repeat(2.0 ** np.arange(-10, 22, dtype="f4"), terms).reshape(32, -1)
+    }
+    wanted = sg.compile(outputs, target="reference")(**given)
+    for found, want in zip(sg.compile(outputs)(**given), wanted, strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+
+
 def test_composites_are_as_accurate():
     """Variance, norm, log-sum-exp and the gradient of a bias are sums inside."""
     x, b = sg.input("x", ("n",)), sg.input("b", (3,))

@@ -8,7 +8,8 @@ import pytest
 from random_schedules import F32, Builder, parameter, random_schedule
 
 from staticgrad.compiler.memory import plan
-from staticgrad.compiler.verify import verify_plan, verify_schedule
+from staticgrad.compiler.verify import verify_schedule
+from staticgrad.compiler.verify_memory import verify_plan
 from staticgrad.errors import CompilerBug
 
 

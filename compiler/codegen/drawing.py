@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 
 from staticgrad.compiler.codegen.draws import DRAWS
+from staticgrad.compiler.collapse import is_flat
 from staticgrad.compiler.kernels import (
     Compute,
     Index,
     Load,
     Loop,
-    Rest,
     Statement,
     result_of,
 )
@@ -35,7 +35,7 @@ def draw_name(statement: Statement) -> str | None:
 
 def drawn_in_blocks(loop: Loop) -> tuple[Compute, ...]:
     """The draws of an innermost loop that it walks along."""
-    if any(isinstance(statement, Loop | Rest) for statement in loop.body):
+    if not is_flat(loop.body):
         return ()
     made = {result_of(s): s for s in loop.body}
     return tuple(

@@ -18,27 +18,50 @@ import ast
 import re
 from collections.abc import Callable, Sequence
 
+from staticgrad.compiler.codegen.language import type_name
+from staticgrad.compiler.codegen.magnitudes import arguments_at_most, magnitudes
+from staticgrad.compiler.codegen.mathlib_trigonometry import FAR_F32, FAR_F64
+from staticgrad.compiler.collapse import is_flat, statements_of
 from staticgrad.compiler.kernels import (
     Accumulate,
     CheckIndex,
     Compute,
     Invoke,
     Load,
-    Loop,
-    Rest,
+    LoopKernel,
     Statement,
     Store,
-    When,
     result_of,
 )
 
 GUARDED = ("sin", "cos", "tan")
+
+NEAR = {"float32": 2.0**16, "float64": 2.0**40}
+"""Arguments of sin and cos that are known to be within this need no guard."""
+
+FAR = {"float32": ("int32", FAR_F32), "float64": ("int64", FAR_F64)}
+"""From which bits on an argument is far, and the type of the bits."""
+
 _CALL = re.compile(rf"\b({'|'.join(GUARDED)})\(")
 
 
 def uses_guarded(statement: Statement) -> bool:
     """True for a Compute whose template calls sin, cos or tan."""
     return isinstance(statement, Compute) and bool(_CALL.search(statement.template))
+
+
+def near_statements(kernel: LoopKernel) -> frozenset[int]:
+    """The results of calls of sin and cos whose arguments are known to be near."""
+    calls = [s for s in statements_of(kernel.body) if uses_guarded(s)]
+    if not calls:
+        return frozenset()
+    found = magnitudes(kernel.body)
+    return frozenset(
+        s.result
+        for s in calls
+        if isinstance(s, Compute)
+        and arguments_at_most(s, found, GUARDED) <= NEAR[type_name(s.dtype)]
+    )
 
 
 def any_argument(text: str) -> str:
@@ -72,7 +95,7 @@ def arguments_ahead(
 
     None if they cannot be run ahead of the body: they read what it writes.
     """
-    if any(isinstance(statement, Loop | Rest | When) for statement in body):
+    if not is_flat(body):
         return None
     wanted: set[int] = set()
     kept: list[Statement] = []

@@ -14,7 +14,7 @@ chunk, base of the sites, those sizes...]. ``[begin, end)``: the range of axis 0
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from staticgrad.compiler.codegen.drawing import (
@@ -23,24 +23,22 @@ from staticgrad.compiler.codegen.drawing import (
     first_index,
     key_loads,
 )
-from staticgrad.compiler.codegen.draws import OVERHANG
 from staticgrad.compiler.codegen.far import (
-    GUARDED,
+    FAR,
     any_argument,
     arguments,
     arguments_ahead,
     guarded_arguments,
+    near_statements,
     uses_guarded,
 )
 from staticgrad.compiler.codegen.language import stored_name, type_name
-from staticgrad.compiler.codegen.magnitudes import arguments_at_most, magnitudes
-from staticgrad.compiler.codegen.mathlib_trigonometry import FAR_F32, FAR_F64
 from staticgrad.compiler.codegen.pieces import (
     BLOCK,
     Piece,
     Pieces,
-    in_pieces,
     is_tied,
+    pieces_of,
     repeats,
 )
 from staticgrad.compiler.codegen.running import Running, running_of
@@ -51,9 +49,9 @@ from staticgrad.compiler.codegen.scalar import (
     index_text,
     statement_text,
 )
+from staticgrad.compiler.codegen.scratch import AREA_BYTES, aligned, most_areas
 from staticgrad.compiler.codegen.shifted import Shifted, shifted
 from staticgrad.compiler.codegen.writer import Writer, canonical
-from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.kernels import (
     Blocks,
     CheckIndex,
@@ -68,7 +66,8 @@ from staticgrad.compiler.kernels import (
     When,
     result_of,
 )
-from staticgrad.ir.size import Dim, evaluate
+from staticgrad.ir.node import ALIGNMENT
+from staticgrad.ir.size import Dim
 from staticgrad.ir.source import at
 
 SIGNATURE = ("operands", "sizes", "begin", "end", "context")
@@ -77,27 +76,11 @@ SIGNATURE = ("operands", "sizes", "begin", "end", "context")
 SIZES_BEFORE_TABLE = 2
 """Entries of `sizes` ahead of the symbolic ones: chunk length and site base."""
 
-ALIGNMENT = 64
-"""Scratch areas start at multiples of this many bytes: one cache line, one vector."""
-
-
-def _aligned(size: int) -> int:
-    return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-
-
 POLLED = 4096
 """Steps of a loop between two polls: a few ms of the largest, 4 us of the smallest."""
 
-NEAR = {"float32": 2.0**16, "float64": 2.0**40}
-"""Arguments of sin and cos that are known to be within this need no guard."""
-
-AREA_BYTES = _aligned(8 * BLOCK + OVERHANG)
-"""An area that carries the values of a block from piece to piece, or holds a draw."""
-
 _VALUE = re.compile(r"\bv\d+\b")
 _DEFINED = re.compile(r"^ *(v\d+) = ", re.MULTILINE)
-
-_FAR = {"float32": ("int32", FAR_F32), "float64": ("int64", FAR_F64)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,18 +101,6 @@ def kernel_source(kernel: LoopKernel) -> KernelSource:
     return _Kernel(kernel).source()
 
 
-def scratch_bytes(kernel: LoopKernel, areas: int, values: Mapping[str, int]) -> int:
-    """The bytes of scratch that each thread needs when symbols have `values`.
-
-    `areas` are those of the kernel's source.
-    """
-    rows = sum(
-        _aligned(evaluate(area.extent, values) * area.dtype.itemsize)
-        for area in kernel.scratch
-    )
-    return rows + areas * AREA_BYTES
-
-
 class _Kernel:
     """One kernel being written."""
 
@@ -139,7 +110,7 @@ class _Kernel:
         self.writer = Writer(depth=1)
         self.near = near_statements(kernel)
         self.pieces = pieces_of(kernel)
-        self.areas = _most_areas(kernel, self.pieces)
+        self.areas = most_areas(kernel, self.pieces)
         self.drawn: dict[int, tuple[int, str]] = {}  # result -> area, index
         self.spans: dict[int, tuple[str, str]] = {0: ("begin", "end")}
         self.wholes: dict[int, str] = {}  # axis -> where its whole blocks end
@@ -207,7 +178,7 @@ class _Kernel:
             arguments = f"context, {place}, {kind}, {first + number}, {scopes}"
             self.writer.line(f"s{number} = scratch({arguments})")
             if isinstance(area.extent, int):
-                offset += _aligned(area.extent * area.dtype.itemsize)
+                offset += aligned(area.extent * area.dtype.itemsize)
             else:
                 extent = self.names.dim(area.extent)
                 rounded = f"{extent} * {area.dtype.itemsize} + {ALIGNMENT - 1}"
@@ -438,14 +409,15 @@ class _Kernel:
             self._walk(loop, piece, exact=True)
             return
         line = self.writer.line
-        kinds = sorted({_kind(s) for s in ahead if self.guarded(s)})
+        guarded = [s for s in ahead if isinstance(s, Compute) and self.guarded(s)]
+        kinds = sorted({type_name(s.dtype) for s in guarded})
         for kind in kinds:
-            line(f"far_{kind} = {_FAR[kind][0]}(0)")
+            line(f"far_{kind} = {FAR[kind][0]}(0)")
         self._span(f"i{loop.axis}")
         with self.writer.indented():
             self._take(loop, piece)
             self._look_ahead(ahead)
-        tests = (f"far_{k} < {_FAR[k][0]}({_FAR[k][1]})" for k in kinds)
+        tests = (f"far_{k} < {FAR[k][0]}({FAR[k][1]})" for k in kinds)
         line(f"if {' and '.join(tests)}:")
         with self.writer.indented():
             self._walk(loop, piece, exact=False)
@@ -480,30 +452,10 @@ class _Kernel:
 
     def _keep_farthest(self, statement: Statement) -> None:
         assert isinstance(statement, Compute)
-        kind = _kind(statement)
+        kind = type_name(statement.dtype)
         found = guarded_arguments(compute_text(statement, self.names))
         for argument in dict.fromkeys(found):
             self.writer.line(f"far_{kind} = farther(far_{kind}, {kind}({argument}))")
-
-
-def pieces_of(kernel: LoopKernel) -> dict[int, Pieces]:
-    """The loops of `kernel` that run in pieces, by identity."""
-    found = ((id(loop), in_pieces(loop, kernel)) for loop in _loops(kernel))
-    return {number: pieces for number, pieces in found if pieces is not None}
-
-
-def _loops(kernel: LoopKernel) -> list[Loop]:
-    return [s for s in statements_of(kernel.body) if isinstance(s, Loop)]
-
-
-def _most_areas(kernel: LoopKernel, pieces: Mapping[int, Pieces]) -> int:
-    """The most areas of scratch that a loop has, to carry values and to hold draws."""
-    counts = (
-        len(drawn_in_blocks(loop))
-        + (len(pieces[id(loop)].areas) if id(loop) in pieces else 0)
-        for loop in _loops(kernel)
-    )
-    return max(counts, default=0)
 
 
 def _renamed(text: Writer) -> str:
@@ -513,22 +465,3 @@ def _renamed(text: Writer) -> str:
     for name in _DEFINED.findall(source):
         names.setdefault(name, f"w{len(names)}")
     return _VALUE.sub(lambda found: names.get(found[0], found[0]), source)
-
-
-def near_statements(kernel: LoopKernel) -> frozenset[int]:
-    """The results of calls of sin and cos whose arguments are known to be near."""
-    calls = [s for s in statements_of(kernel.body) if uses_guarded(s)]
-    if not calls:
-        return frozenset()
-    found = magnitudes(kernel.body)
-    return frozenset(
-        s.result
-        for s in calls
-        if isinstance(s, Compute)
-        and arguments_at_most(s, found, GUARDED) <= NEAR[type_name(s.dtype)]
-    )
-
-
-def _kind(statement: Statement) -> str:
-    assert isinstance(statement, Compute)
-    return type_name(statement.dtype)

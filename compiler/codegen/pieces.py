@@ -21,6 +21,7 @@ from itertools import pairwise
 
 from staticgrad.compiler.codegen.drawing import drawn_in_blocks
 from staticgrad.compiler.codegen.far import arguments
+from staticgrad.compiler.collapse import is_flat, loops_of
 from staticgrad.compiler.kernels import (
     Accumulate,
     Compute,
@@ -28,11 +29,9 @@ from staticgrad.compiler.kernels import (
     Load,
     Loop,
     LoopKernel,
-    Rest,
     Statement,
     Store,
     Value,
-    When,
     dtype_of,
     result_of,
 )
@@ -87,7 +86,7 @@ def operations(statement: Statement) -> int:
 def in_pieces(loop: Loop, kernel: LoopKernel) -> Pieces | None:
     """The body of an innermost loop in pieces; None if it stays as it is."""
     body = loop.body
-    if any(isinstance(statement, Loop | Rest | When) for statement in body):
+    if not is_flat(body):
         return None
     drawn = frozenset(s.result for s in drawn_in_blocks(loop))
     weights = [1 if result_of(s) in drawn else operations(s) for s in body]
@@ -100,6 +99,12 @@ def in_pieces(loop: Loop, kernel: LoopKernel) -> Pieces | None:
     if not cuts:
         return None
     return _carried(body, cuts, kernel, drawn)
+
+
+def pieces_of(kernel: LoopKernel) -> dict[int, Pieces]:
+    """The loops of `kernel` that run in pieces, by identity."""
+    found = ((id(loop), in_pieces(loop, kernel)) for loop in loops_of(kernel.body))
+    return {number: pieces for number, pieces in found if pieces is not None}
 
 
 def _longest_wait(body: Sequence[Statement], weights: Sequence[int]) -> int:

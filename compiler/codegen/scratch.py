@@ -1,0 +1,53 @@
+"""Scratch memory of a kernel: what each thread has for itself while it runs.
+
+First the areas that the kernel asks for, then those of its loops that run in blocks,
+which share them: an area of a block carries values from piece to piece (pieces.py) or
+holds a draw (drawing.py). Each area starts at a cache line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from staticgrad.compiler.codegen.drawing import drawn_in_blocks
+from staticgrad.compiler.codegen.draws import OVERHANG
+from staticgrad.compiler.codegen.pieces import BLOCK, Pieces
+from staticgrad.compiler.collapse import loops_of
+from staticgrad.compiler.kernels import LoopKernel
+from staticgrad.ir.node import ALIGNMENT
+from staticgrad.ir.size import evaluate
+
+
+def aligned(size: int) -> int:
+    """The multiple of ALIGNMENT that holds so many bytes.
+
+    >>> aligned(1), aligned(64)
+    (64, 64)
+    """
+    return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+
+
+AREA_BYTES = aligned(8 * BLOCK + OVERHANG)
+"""An area that carries the values of a block from piece to piece, or holds a draw."""
+
+
+def scratch_bytes(kernel: LoopKernel, areas: int, values: Mapping[str, int]) -> int:
+    """The bytes of scratch that each thread needs when symbols have `values`.
+
+    `areas` are those of the kernel's source.
+    """
+    rows = sum(
+        aligned(evaluate(area.extent, values) * area.dtype.itemsize)
+        for area in kernel.scratch
+    )
+    return rows + areas * AREA_BYTES
+
+
+def most_areas(kernel: LoopKernel, pieces: Mapping[int, Pieces]) -> int:
+    """The most areas that a loop has, whose `pieces` are known by its identity."""
+    counts = (
+        len(drawn_in_blocks(loop))
+        + (len(pieces[id(loop)].areas) if id(loop) in pieces else 0)
+        for loop in loops_of(kernel.body)
+    )
+    return max(counts, default=0)
