@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from staticgrad.ir.node import Node, Tensor, seen_through
+from staticgrad.ir.graph import topological
+from staticgrad.ir.node import Node, Parameter, Tensor, seen_through
 from staticgrad.ir.source import at
 from staticgrad.ir.types import BOOL, is_float
+from staticgrad.trees import flatten
 
 STRAIGHT = "straight_through passes a gradient on in its place"
 
@@ -45,6 +48,26 @@ def reached(nodes: Sequence[Node], y: Tensor) -> set[Tensor]:
 def stopped(nodes: Sequence[Node], x: Tensor) -> bool:
     """Whether nothing but stop_gradient cuts the derivative with respect to `x`."""
     return all(cut.node.op.name == "stop_gradient" for cut in cuts(nodes, x))
+
+
+def trained(loss: Tensor, parameters: Any = None) -> list[Any]:
+    """The leaves of `parameters`; without it what a Trainer trains for `loss`.
+
+    That is every trainable parameter, in order of creation, but for those that nothing
+    but stop_gradient cuts off: a target network is there to be compared with.
+    """
+    if parameters is not None:
+        return list(flatten(parameters)[0])
+    nodes = topological([loss])
+    active = reached(nodes, loss)
+    leaves = (t for node in nodes for t in node.outputs)
+    found = [
+        t
+        for t in leaves
+        if isinstance(t, Parameter) and t.trainable
+        if t in active or not stopped(nodes, t)
+    ]
+    return sorted(found, key=lambda t: t.node.number)
 
 
 def cuts(nodes: Sequence[Node], x: Tensor) -> Iterator[Cut]:

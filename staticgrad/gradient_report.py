@@ -20,12 +20,12 @@ import numpy.typing as npt
 
 from staticgrad import ops
 from staticgrad.activation_nodes import Activation, activations, unbroken
+from staticgrad.cuts import trained
 from staticgrad.differentiate import grad
 from staticgrad.function import compile as compile_graph
 from staticgrad.ir.node import Input, Stored, Tensor
 from staticgrad.ir.size import product
 from staticgrad.ir.source import at
-from staticgrad.watching import trained
 
 NORMAL = (0.01, 10.0)  # of the global norm
 APART = 1e4  # between the largest and the least norm of a layer: suspicious
@@ -114,7 +114,7 @@ def gradient_report(
     """Look at the gradients of `loss`, a float scalar, on one batch.
 
     `data` maps the names of the inputs to arrays; `parameters` is a tree of what to
-    look at, by default every trainable parameter. Nothing is updated. Raises as grad
+    look at, by default what a Trainer trains. Nothing is updated. Raises as grad
     and a call of an executable do.
 
     >>> import numpy as np, staticgrad as sg

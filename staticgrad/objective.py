@@ -23,7 +23,7 @@ from staticgrad.commit import (
     gated,
     must_be_finite,
 )
-from staticgrad.cuts import reached, stopped
+from staticgrad.cuts import trained
 from staticgrad.data import BATCH
 from staticgrad.differentiate import grad
 from staticgrad.errors import DTypeError, GraphError, ShapeError
@@ -34,7 +34,6 @@ from staticgrad.ir.types import FLOAT32, is_float, is_half
 from staticgrad.nn.normalisation import MOVES, Move
 from staticgrad.ops.named import named
 from staticgrad.optim import Optimizer
-from staticgrad.trees import flatten
 
 Leaf = TypeVar("Leaf", bound=Tensor)
 
@@ -247,9 +246,13 @@ def _wanted(part: Part) -> list[Parameter]:
         raise DTypeError(
             f"Trainer requires a float loss, got {part.loss.type}{at(here())}"
         )
-    if part.parameters is None:
-        return _trainable(part.loss)
-    return list(flatten(part.parameters)[0])
+    found: list[Parameter] = trained(part.loss, part.parameters)
+    if not found and part.parameters is None:
+        raise GraphError(
+            "Trainer requires a loss that depends on a trainable parameter, got "
+            f"{part.loss.type} without one; make one with sg.parameter{at(here())}"
+        )
+    return found
 
 
 def _require_disjoint(given: Sequence[Part], wanted: Sequence[list[Parameter]]) -> None:
@@ -333,23 +336,6 @@ def _require_scalar(name: str, tensor: Any) -> None:
             f"Trainer requires scalars, got {tensor.type} as {name}; take its mean"
             f"{at(here())}"
         )
-
-
-def _trainable(loss: Tensor) -> list[Parameter]:
-    """The trainable parameters, without those that stop_gradient alone cuts off."""
-    nodes = topological([loss])
-    active = reached(nodes, loss)
-    found = [
-        p
-        for p in _leaves([loss], Parameter)
-        if p.trainable and (p in active or not stopped(nodes, p))
-    ]
-    if not found:
-        raise GraphError(
-            "Trainer requires a loss that depends on a trainable parameter, got "
-            f"{loss.type} without one; make one with sg.parameter{at(here())}"
-        )
-    return found
 
 
 def _leaves(roots: Iterable[Tensor], kind: type[Leaf]) -> tuple[Leaf, ...]:

@@ -11,10 +11,9 @@ import numpy.typing as npt
 from staticgrad import ops
 from staticgrad.compiler.executable import Executable
 from staticgrad.compiler.taps import Tap
+from staticgrad.cuts import trained
 from staticgrad.differentiate import grad
-from staticgrad.ir.graph import topological
-from staticgrad.ir.node import Parameter, Stored, Tensor
-from staticgrad.trees import flatten
+from staticgrad.ir.node import Stored, Tensor
 
 STATISTICS = ("mean", "std", "min", "max", "norm")
 
@@ -47,15 +46,6 @@ class StepTaps:
         ]
         tap = executable.tap(ops.stack([statistics(g) for g in gradients]), record=last)
         return GradientWatch(names, tap)
-
-
-def trained(loss: Tensor, parameters: Any = None) -> list[Tensor]:
-    """The leaves of `parameters`; without it all trainable parameters of `loss`."""
-    if parameters is not None:
-        return flatten(parameters)[0]
-    leaves = (t for node in topological([loss]) for t in node.outputs)
-    found = [t for t in leaves if isinstance(t, Parameter) and t.trainable]
-    return sorted(found, key=lambda t: t.node.number)
 
 
 def statistics(g: Tensor) -> Tensor:

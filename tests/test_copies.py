@@ -59,9 +59,14 @@ def test_a_target_network_behind_stop_gradient_is_not_trained():
         loss = sg.mean(error**2)
     before = target.weight.value
     trainer = sg.Trainer(loss, sg.optim.SGD(0.1))
+    watch = trainer.watch_gradients()
     trainer.fit({"x": np.ones((4, 3))}, epochs=3, progress=False)
     assert np.array_equal(target.weight.value, before)
     assert not np.array_equal(net.weight.value, before)
+    of_net = {net.weight.name, net.bias.name}
+    assert set(watch.names) == of_net
+    report = sg.gradient_report(loss, {"x": np.ones((4, 3))})
+    assert set(report.norms) == of_net
 
 
 def test_a_derivative_that_is_cut_otherwise_is_still_an_error():
