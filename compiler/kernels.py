@@ -332,7 +332,7 @@ def site_of(node: Node) -> Site:
 
 @dataclass(frozen=True, slots=True)
 class LoopKernel:
-    """A loop nest. `axes` are its extents, outermost (chunked) first.
+    """A loop nest. `axes` are its extents, outermost (chunked) first, at least one.
 
     `name` tells what it does, for people. `row_cost` is the work of one index of axis 0
     in additions, from which the launcher derives chunks and whether to use threads.

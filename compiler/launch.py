@@ -25,7 +25,7 @@ def chunking(kernel: LoopKernel, values: Mapping[str, int]) -> tuple[int, int]:
     There is at least one chunk and at least one index per chunk: a kernel over an empty
     axis is launched once, on the empty range, so that it can write its identities.
     """
-    rows = evaluate(kernel.axes[0], values) if kernel.axes else 0
+    rows = evaluate(kernel.axes[0], values)
     if not kernel.parallel or rows <= 1:
         return 1, max(rows, 1)
     return cut(rows, evaluate(kernel.row_cost, values), kernel.least_rows)

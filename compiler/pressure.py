@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -13,7 +13,7 @@ from staticgrad.compiler.alias import shareable
 from staticgrad.compiler.eviction import Facts
 from staticgrad.compiler.kernels import FinishKernel
 from staticgrad.compiler.rerun import Recipe, Uses
-from staticgrad.compiler.schedule import reads, writes
+from staticgrad.compiler.schedule import Schedule, reads, writes
 from staticgrad.compiler.work import work
 from staticgrad.ir.node import ALIGNMENT
 
@@ -31,16 +31,15 @@ def facts_of(
     schedule, kernels = uses.schedule, uses.schedule.kernels
     count = range(len(schedule.buffers))
     sizes = memory.arena_sizes(schedule, values, cutting)
-    padded = [
+    passing = [
         -(-size // ALIGNMENT) * ALIGNMENT if uses.arena[b] else 0
         for b, size in enumerate(sizes)
     ]
-    passing = tuple(padded)
+    padded = list(passing)
     works = [work(kernel, schedule.buffers, values) for kernel in kernels]
     pairs = [shareable(schedule, kernel) for kernel in kernels]
-    for position, kernel in enumerate(kernels):
-        if isinstance(kernel, FinishKernel) and not sizes[kernel.operands[0].buffer]:
-            slots, result = (operand.buffer for operand in kernel.operands)
+    for position, (slots, result) in _finishes(schedule):
+        if not sizes[slots]:
             padded[slots] = padded[result]  # its maker writes the result already
             pairs[position].append((slots, result))
     again = [recipes.get(b) for b in count]
@@ -50,33 +49,43 @@ def facts_of(
             users[source].append(b)
     sharing = [*pairs, *(_pairs_again(uses, recipe, pairs) for recipe in again)]
     born = [b for b in uses.written if uses.arena[b]]
+    read_at, read = _joined([
+        *(_of_arena(uses, reads(kernel)) for kernel in kernels),
+        *(recipe.sources if recipe else () for recipe in again),
+    ])  # fmt: skip
+    write_at, write = _joined([
+        *(_of_arena(uses, writes(kernel)) for kernel in kernels),
+        *(recipe.results if recipe else () for recipe in again),
+    ])  # fmt: skip
+    pair_at, pair_from = _joined([[read for read, _ in shared] for shared in sharing])
+    _, pair_to = _joined([[written for _, written in shared] for shared in sharing])
+    touch_at, touch = _joined([uses.touched.get(b, ()) for b in count])
+    user_at, user = _joined(users)
     return Facts(
-        *_joined([
-            *(_of_arena(uses, reads(kernel)) for kernel in kernels),
-            *(recipe.sources if recipe else () for recipe in again),
-        ]),
-        *_joined([
-            *(_of_arena(uses, writes(kernel)) for kernel in kernels),
-            *(recipe.results if recipe else () for recipe in again),
-        ]),
-        *_joined([[read for read, _ in shared] for shared in sharing]),
-        _joined([[written for _, written in shared] for shared in sharing])[1],
-        _whole([
+        read_at=read_at, read=read, write_at=write_at, write=write, pair_at=pair_at,
+        pair_from=pair_from, pair_to=pair_to, touch_at=touch_at, touch=touch,
+        user_at=user_at, user=user, bytes=_whole(padded),
+        passing=_whole([
             *(0 for _ in kernels),
             *(sum(passing[o] for o in r.others) if r else 0 for r in again),
         ]),
-        np.array([
+        work=np.array([
             *works, *(sum(works[p] for p in r.kernels) if r else 0 for r in again)
         ], np.float64),
-        *_joined([uses.touched.get(b, ()) for b in count]),
-        *_joined(users),
-        _whole(padded),
-        _whole([max(uses.written.get(b, (-1,))) for b in count]),
-        np.array([b in uses.ends for b in count], np.bool_),
-        _whole([-1 if r is None else r.deadline for r in again]),
-        np.array([0, *accumulate(works)], np.float64),
-        _whole(sorted(born, key=lambda b: (uses.written[b][-1], b))),
+        made=_whole([max(uses.written.get(b, (-1,))) for b in count]),
+        stays=np.array([b in uses.ends for b in count], np.bool_),
+        deadline=_whole([-1 if r is None else r.deadline for r in again]),
+        clock=np.array([0, *accumulate(works)], np.float64),
+        births=_whole(sorted(born, key=lambda b: (uses.written[b][-1], b))),
     )  # fmt: skip
+
+
+def _finishes(schedule: Schedule) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Where slots of chunks are combined, and the buffers of slots and result."""
+    for position, kernel in enumerate(schedule.kernels):
+        if isinstance(kernel, FinishKernel):
+            slots, result = (operand.buffer for operand in kernel.operands)
+            yield position, (slots, result)
 
 
 def bound(facts: Facts) -> tuple[int, int]:

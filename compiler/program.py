@@ -136,7 +136,7 @@ def _number_dims(
             tables.append([])
             continue
         finish = number if isinstance(schedule.kernels[number], FinishKernel) else -1
-        extents.append(dims.number(kernel.axes[0] if kernel.axes else 1, finish))
+        extents.append(dims.number(kernel.axes[0], finish))
         costs.append(dims.number(kernel.row_cost, finish))
         tables.append([dims.number(dim, finish) for dim in code.sizes])
     return _words(extents), _words(costs), tables

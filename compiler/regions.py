@@ -168,7 +168,7 @@ class _Growing:
         return _Part(uses, 0, work_of(table)) if n and k else None
 
     def _loop(self, kernel: LoopKernel) -> _Part | None:
-        if not kernel.axes or not kernel.parallel:
+        if not kernel.parallel:
             return None
         extent = evaluate(kernel.axes[0], self.values)
         per_row, rest = divmod(extent, self.count)

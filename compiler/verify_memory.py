@@ -84,7 +84,7 @@ def _check_chunks(plan: Plan) -> None:
             if (chunks, size) != (1, 0):
                 _fail(f"{where}, a matrix product")
         else:
-            extent = evaluate(kernel.axes[0], values) if kernel.axes else 1
+            extent = evaluate(kernel.axes[0], values)
             if chunks < 1 or size < 1 or chunks * size < extent:
                 _fail(f"{where} do not cover {extent} indices")
             if chunks > 1 and (chunks - 1) * size >= extent:

@@ -55,6 +55,8 @@ NO_AXIS = -1  # of what is no loop
 
 def check_body(kernel: LoopKernel, buffers: Sequence[Buffer], values: Values) -> None:
     """Raise CompilerBug if the body breaks a rule when symbols have `values`."""
+    if not kernel.axes:
+        fail(kernel, "has no axis that is cut into chunks")
     _Walk(kernel, buffers, values).run()
 
 
@@ -384,7 +386,7 @@ class _Walk:
     def _check_race(self, access: Access, operand: Operand) -> None:
         if operand.per_chunk or not self.kernel.parallel:
             return
-        if not self.kernel.axes or self.kernel.axes[0] == 1:
+        if self.kernel.axes[0] == 1:
             return
         if 0 in self.kernel.axes and self.elements[access.operand] == 0:
             return  # nothing is written, and the strides of no elements are 0

@@ -350,6 +350,10 @@ def test_broken_bodies(body, match):
     assert_noticed(kernel_of(body), match)
 
 
+def test_a_kernel_without_an_axis():
+    assert_noticed(with_kernel(ADD, axes=(), body=()), "has no axis")
+
+
 def test_a_check_in_a_kernel_that_cannot_fail():
     body = (
         Load(0, at(1), I64),

@@ -22,7 +22,7 @@ ROWS = {"column": 32, "row": 8, "alone": 8}
 
 def chunks_on_gpu(kernel: LoopKernel, values: Mapping[str, int]) -> tuple[int, int]:
     """(number of chunks, indices of axis 0 per chunk) of `kernel`, sizes given."""
-    rows = evaluate(kernel.axes[0], values) if kernel.axes else 0
+    rows = evaluate(kernel.axes[0], values)
     worker = mapping_of(kernel).worker
     if not kernel.parallel or rows <= 1 or worker not in CHUNKED:
         return 1, max(rows, 1)
