@@ -36,6 +36,7 @@ import llvmlite
 import numba
 
 from staticgrad.compiler import numba_internals as internals
+from staticgrad.compiler.disk import stamp_of
 from staticgrad.compiler.numba_internals import ObjectCode
 
 LIMIT_BYTES = 512 << 20
@@ -100,6 +101,16 @@ class Cache:
         return Found(
             callback.address, False, reason if written else f"{reason}, {_LOST}"
         )
+
+    def text(self, name: str, make: Callable[[], str]) -> str:
+        """What `make` gives, or has given for `name` to a process before this."""
+        key = kernel_key(name)
+        stored, _ = read_entry(self.path(key), key)
+        if stored is not None:
+            return stored.code.decode()
+        made = make()
+        self.write(key, ObjectCode(name, made.encode()))
+        return made
 
     def path(self, key: str) -> Path:
         """The file of an entry."""
@@ -239,12 +250,10 @@ def environment() -> tuple[str, ...]:
 @cache
 def generator_hash() -> str:
     """The SHA-256 of the code generator: compiler/codegen and numba_internals."""
-    here = Path(__file__).resolve().parent
-    files = [here / "numba_internals.py", *sorted((here / "codegen").glob("*.py"))]
-    total = hashlib.sha256()
-    for path in files:
-        total.update(f"{path.name}\0".encode() + path.read_bytes())
-    return total.hexdigest()
+    folder = os.path.join(os.path.dirname(__file__), "codegen")
+    files = sorted(name for name in os.listdir(folder) if name.endswith(".py"))
+    paths = (os.path.join(folder, name) for name in files)
+    return stamp_of(internals.__file__, *paths)
 
 
 def _version() -> str:

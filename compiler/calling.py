@@ -25,6 +25,7 @@ from llvmlite import ir
 from staticgrad.compiler import numba_internals as internals
 from staticgrad.compiler.cache import default_cache, kernel_key
 from staticgrad.compiler.codegen.native import symbol_of
+from staticgrad.compiler.disk import stamp_of
 from staticgrad.ir.node import AWAY, bring_home
 
 Emit: TypeAlias = Callable[["_Calls"], None]
@@ -55,10 +56,14 @@ class _Method(ctypes.Structure):
 
 
 def callable_machine(address: int) -> Machine:
-    """The machine at `address`, for Python."""
+    """The machine at `address`, for Python.
+
+    What `bound_call` needs is made too: both are compiled once, with the machine.
+    """
     llvm.add_symbol(SYMBOL, address)
     try:
         machine: Machine = _built_in("machine", _machine, _FASTCALL, None)
+        _method("bound", _bound, _NOARGS)
     except _CHANGED:
         return by_ctypes(address)
     return machine
@@ -114,7 +119,7 @@ def _built_in(name: str, emit: Emit, flags: int, given: Any) -> Any:
 @cache
 def _method(name: str, emit: Emit, flags: int) -> _Method:
     """Kept for good: built-in functions point to theirs."""
-    key = kernel_key(f"called from Python\n{_text(emit, name)}")
+    key = kernel_key(f"{name} called from Python {stamp_of(__file__)}")
     address = default_cache().get(key, lambda: _compiled(emit, key)).address
     return _Method(name.encode(), address, flags, None)
 

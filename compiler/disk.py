@@ -1,4 +1,4 @@
-"""Numba's cache on disk for what is compiled once per machine.
+"""What keys of caches say of files, and Numba's own cache.
 
 Numba's key of a cached function covers that function and its file only, not the
 functions that it calls. A stamp of all files, as a free variable, makes it complete.
@@ -7,17 +7,21 @@ functions that it calls. A stamp of all files, as a free variable, makes it comp
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
 def stamp_of(*files: str | None) -> str:
-    """A hash of what is in `files`."""
-    texts = [Path(str(file)).read_bytes() for file in files]
-    return hashlib.sha256(b"".join(texts)).hexdigest()
+    """A hash of the names of `files` and of what is in them."""
+    total = hashlib.sha256()
+    for file in files:
+        with open(str(file), "rb", buffering=0) as opened:
+            name = os.path.basename(str(file)).encode()
+            total.update(name + b"\0" + opened.readall())
+    return total.hexdigest()
 
 
 def cached_or_not(build: Callable[[str, bool], T], stamp: str) -> T:

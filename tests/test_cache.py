@@ -324,4 +324,5 @@ def test_a_child_forked_while_a_thread_compiles_can_compile(tmp_path):
     command = [sys.executable, "-W", "ignore", "-c", FORK, *texts]
     environment = os.environ | {"STATICGRAD_CACHE_DIR": str(tmp_path)}
     subprocess.run(command, check=True, timeout=120, env=environment)
-    assert len(list(Path(tmp_path).glob("*.kernel"))) == 4
+    # four kernels, and what the processor can do
+    assert len(list(Path(tmp_path).glob("*.kernel"))) == 5

@@ -6,8 +6,8 @@ Templates of ops are expressions over these names; so is the source of a kernel.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -177,18 +177,33 @@ def inside(typing: Any, x: Any, extent: Any) -> Any:
     return types.int64(types.int64, types.int64), generate
 
 
-def _elementary() -> dict[str, Any]:
-    found = functions().items()
-    return {name: elementary(emit, 2 if name in _BINARY else 1) for name, emit in found}
+class _Names(Mapping[str, Any]):
+    """The language as a table; what is made for a name is made when it is used."""
+
+    def __init__(
+        self, made: dict[str, Any], makers: Mapping[str, Callable[[], Any]]
+    ) -> None:
+        self._made = made
+        self._makers = makers
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = self._makers[name]()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made.keys() | self._makers)
+
+    def __len__(self) -> int:
+        return len(self._made.keys() | self._makers)
 
 
 @cache
-def namespace() -> dict[str, Any]:
+def namespace() -> Mapping[str, Any]:
     """Every name of the kernel language."""
-    computed_ones = SUPPORTED - HALF
-    constructors = {type_name(d): constructor(numba_type(d)) for d in computed_ones}
-    constructors |= {stored_name(d): rounding(stored_name(d)) for d in HALF}
-    memory = {
+    made = {
+        "nan": math.nan,
+        "inf": math.inf,
         "address_of": address_of,
         "filled": filled,
         "load": load,
@@ -205,17 +220,35 @@ def namespace() -> dict[str, Any]:
         "rank_low": rank_low,
         "from_rank": from_rank,
         "running_sum": running_sum,
-    }
-    drawn = {name: _draw(draw) for name, draw in draws.DRAWS.items()}
-    drawn |= {f"fill_{name}": _fill(name) for name in draws.DRAWS}
-    drawn |= {
         "philox_word": philox_word,
-        "gamma": _by_rejection(gamma_draw.gamma),
-        "poisson": _by_rejection(poisson_draw.poisson),
         "high_product": high_product,
         "inside": inside,
+        "emitted": emitted,
     }
-    tiles = {"emitted": emitted, **SCHEMES}
-    constants = {"nan": math.nan, "inf": math.inf}
-    numbers = constants | constructors | NUMBERS | BITS | DIVISION
-    return numbers | _elementary() | drawn | memory | tiles
+    tables = NUMBERS | BITS | DIVISION | SCHEMES
+    return _Names(made | tables, {**_constructors(), **_elementary(), **_draws()})
+
+
+def _constructors() -> dict[str, Callable[[], Any]]:
+    full = {type_name(d): partial(_constructor, d) for d in SUPPORTED - HALF}
+    return full | {stored_name(d): partial(rounding, stored_name(d)) for d in HALF}
+
+
+def _constructor(dtype: DType) -> Any:
+    return constructor(numba_type(dtype))
+
+
+def _elementary() -> dict[str, Callable[[], Any]]:
+    return {
+        name: partial(elementary, emit, 2 if name in _BINARY else 1)
+        for name, emit in functions().items()
+    }
+
+
+def _draws() -> dict[str, Callable[[], Any]]:
+    made = draws.DRAWS.items()
+    found: dict[str, Callable[[], Any]] = {n: partial(_draw, draw) for n, draw in made}
+    found |= {f"fill_{name}": partial(_fill, name) for name in draws.DRAWS}
+    found["gamma"] = partial(_by_rejection, gamma_draw.gamma)
+    found["poisson"] = partial(_by_rejection, poisson_draw.poisson)
+    return found

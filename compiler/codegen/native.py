@@ -77,7 +77,7 @@ def python_function(
     text: str, foreign: Mapping[str, Any] | None = None
 ) -> Callable[..., None]:
     """The function that kernel source defines."""
-    names: dict[str, Any] = namespace() | dict(foreign or {})
+    names: dict[str, Any] = {**namespace(), **(foreign or {})}
     exec(compile(text, "<kernel>", "exec"), names)  # noqa: S102  our own text
     function: Callable[..., None] = names["kernel"]
     return function
