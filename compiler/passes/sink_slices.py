@@ -8,7 +8,8 @@ with a single slice the cost does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from staticgrad.compiler.passes.match import replaced
 from staticgrad.ir.graph import Graph, rebuilt
@@ -28,11 +29,12 @@ def sink_slices(graph: Graph) -> Graph:
     """``f(x, y)[1:] = f(x[1:], y[1:])`` where nothing else reads f(x, y)."""
     slices = [node.outputs[0] for node in graph.nodes if node.op.name == "slice"]
     sinking = _sinking(graph) if slices else ()
+    made = _Slices(sinking)
 
     def finish(old: Tensor, now: Tensor) -> Tensor:
         attrs = now.node.attrs
         bounds = attrs["starts"], attrs["sizes"], attrs["steps"]
-        return _sliced(old.inputs[0], now.inputs[0], bounds, sinking)
+        return made.of(old.inputs[0], now.inputs[0], bounds)
 
     found = {y for y in slices if y.inputs[0] in sinking}
     return replaced(graph, found, finish, sink_slices)
@@ -89,18 +91,29 @@ def _slices_of(reader: Node, found: Mapping[Tensor, int]) -> int:
     return 1 if reader.op.name == "slice" else found.get(reader.outputs[0], 0)
 
 
-def _sliced(
-    old: Tensor, now: Tensor, bounds: Bounds, sinking: Collection[Tensor]
-) -> Tensor:
-    """The slice of `now`, which is `old` as it has become; at most MOST_STEPS deep."""
-    if old not in sinking:
-        starts, sizes, steps = bounds
-        return named("slice", now, starts=starts, sizes=sizes, steps=steps)
-    inputs = tuple(
-        _sliced(before, after, _along(after.shape, now.shape, bounds), sinking)
-        for before, after in zip(old.inputs, now.inputs, strict=True)
-    )
-    return rebuilt(now.node, inputs).outputs[0]
+@dataclass(frozen=True, slots=True)
+class _Slices:
+    """Slices of what sinks, each made once: a value read twice would double them."""
+
+    sinking: Collection[Tensor]
+    made: dict[Hashable, Tensor] = field(default_factory=dict)
+
+    def of(self, old: Tensor, now: Tensor, bounds: Bounds) -> Tensor:
+        """That of `now`, which is `old` as it has become; at most MOST_STEPS deep."""
+        key = now.node.number, now.index, bounds
+        if key not in self.made:
+            self.made[key] = self._made(old, now, bounds)
+        return self.made[key]
+
+    def _made(self, old: Tensor, now: Tensor, bounds: Bounds) -> Tensor:
+        if old not in self.sinking:
+            starts, sizes, steps = bounds
+            return named("slice", now, starts=starts, sizes=sizes, steps=steps)
+        inputs = tuple(
+            self.of(before, after, _along(after.shape, now.shape, bounds))
+            for before, after in zip(old.inputs, now.inputs, strict=True)
+        )
+        return rebuilt(now.node, inputs).outputs[0]
 
 
 def _along(shape: Shape, whole: Shape, bounds: Bounds) -> Bounds:
