@@ -108,7 +108,7 @@ def size(code: Code, plan: Plan, poison: bool = False) -> Sized:
     products = _products(code, values, places)
     rows = _kernel_rows(code, numbers, chunks, sizes, products)
     dropped = [k for k, values in finishes.items() if values["chunks"] <= 1]
-    kept = np.setdiff1d(np.arange(len(code.loops)), dropped)
+    kept = np.delete(np.arange(len(code.loops)), dropped)
     output_buffers, copies = output_targets(code.schedule)
     table = _Table(rows, kept, copies, code, places, values, poison)
     pointers, origin = _pointers(code, dropped), np.array(code.flat.origin, np.int64)

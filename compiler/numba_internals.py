@@ -205,7 +205,8 @@ def _engine() -> Any:
     """An engine that links; what it has linked stays.
 
     What Numba compiled may call its runtime, whose symbols Numba makes known only where
-    it compiles: where code comes from disk, LLVM would end the process.
+    it compiles: where code comes from disk, LLVM would end the process. The module that
+    llvmlite wants goes again, or the first link would compile it.
     """
     for name, address in _nrt_python.c_helpers.items():
         llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
@@ -214,7 +215,10 @@ def _engine() -> Any:
     codegen._customize_tm_options(settings)
     target = llvm.Target.from_triple(llvm.get_process_triple())
     machine = target.create_target_machine(**settings)
-    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    module = llvm.parse_assembly("")
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.remove_module(module)
+    return engine
 
 
 def overload(function: Any, kinds: tuple[Any, ...]) -> Any:

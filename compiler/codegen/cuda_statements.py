@@ -214,7 +214,7 @@ class Statements:
             plain = value.item() if hasattr(value, "item") else value
             return repr(plain)
         if hasattr(value, "itemsize"):
-            return type_name(value)  # type: ignore[arg-type]
+            return type_name(value)
         return self.dim(value)  # type: ignore[arg-type]
 
     def _origin(self, site: int) -> str:

@@ -51,6 +51,7 @@ def numba_type(dtype: DType) -> Any:
     return getattr(types, type_name(dtype))
 
 
+@cache
 def type_name(dtype: DType) -> str:
     """What values of a dtype are in kernels, which is their constructor too.
 
@@ -60,6 +61,7 @@ def type_name(dtype: DType) -> str:
     return stored_name(computed(dtype))
 
 
+@cache
 def stored_name(dtype: DType) -> str:
     """What elements of a dtype are in memory; also what rounds to one of them."""
     return "boolean" if dtype == np.bool_ else str(dtype.name)

@@ -73,6 +73,8 @@ class Size:
     def __add__(self, other: Dim) -> Dim:
         if not _is_dim(other):
             return NotImplemented
+        if other == 0:
+            return self
         total = dict(_terms(self))
         for monomial, count in _terms(other):
             total[monomial] = total.get(monomial, 0) + count
@@ -96,6 +98,8 @@ class Size:
     def __mul__(self, other: Dim) -> Dim:
         if not _is_dim(other):
             return NotImplemented
+        if other == 1:
+            return self
         total: dict[Monomial, int] = {}
         for left, a in _terms(self):
             for right, b in _terms(other):
@@ -149,8 +153,11 @@ Dim: TypeAlias = int | Size
 Shape: TypeAlias = tuple[Dim, ...]
 
 
+_DIMS = (int, np.integer, Size)  # a union would be made anew at each test
+
+
 def _is_dim(value: object) -> bool:
-    return isinstance(value, int | np.integer | Size)
+    return isinstance(value, _DIMS)
 
 
 def evaluate(dim: Dim, values: Mapping[str, int]) -> int:

@@ -35,7 +35,7 @@ class Source:
     call: str = ""
 
     def __str__(self) -> str:
-        return f"{Path(self.file).name}:{self.line}"
+        return f"{os.path.basename(self.file)}:{self.line}"
 
 
 @dataclass(slots=True)
