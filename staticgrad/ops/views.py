@@ -56,10 +56,11 @@ def reshape_layout(source: Layout, shape: Shape) -> Layout | None:
     Axes are cut into groups of equal size on both sides (NumPy's no-copy rule). A
     group's old axes must lie one inside the other; its new ones then do. Axes of size 1
     have stride 0 and belong to no group. Where sizes are equal only if divisions come
-    out even, all axes that are left are one group.
+    out even, all axes that are left are one group. An empty one has the strides of C
+    order: with stride 0 it would be read in front of the loop that has no step.
     """
     if 0 in shape:
-        return Layout(shape, (0,) * len(shape), source.offset)
+        return Layout(shape, Layout.contiguous(shape).strides, source.offset)
     old = [(n, s) for n, s in zip(source.shape, source.strides, strict=True) if n != 1]
     new = [n for n in shape if n != 1]
     strides: list[Dim] = []
