@@ -17,7 +17,7 @@ from staticgrad.errors import DTypeError, GraphError, ShapeError
 from staticgrad.ir.node import Input
 from staticgrad.ir.size import Dim, Size, evaluate
 from staticgrad.ir.source import at, here
-from staticgrad.ir.types import kind_of, outside, require_range
+from staticgrad.ir.types import kind_of, require_range
 
 Array = npt.NDArray[Any]
 
@@ -103,7 +103,7 @@ class Signature:
         for value, (name, dtype) in zip(found, self._expected, strict=True):
             known = isinstance(value, np.ndarray | OnDevice)
             if not known or value.dtype != dtype:
-                got = getattr(value, "dtype", type(value).__name__)
+                got = value.dtype if known else f"{type(value).__name__}, no array"
                 raise DTypeError(
                     f"bind requires a {dtype} array for {name!r}, got {got}; convert "
                     f"it first, or call the executable, which copies{at(here())}"
@@ -199,15 +199,14 @@ def _as_array(value: Any, name: str, dtype: np.dtype[Any]) -> Array:
         return _by_dlpack(value)
     try:
         found = np.asarray(value)
-        if (kind_of(found.dtype) in "iu" and kind_of(dtype) == "u") or found.size == 0:
-            found = np.asarray(value, dtype)
-    except OverflowError:
-        raise outside(f"input {name!r}", dtype, "a number") from None
     except ValueError as error:
         raise ShapeError(
             f"input {name!r} requires an array, got {type(value).__name__} ({error}); "
             f"make the rows equally long{at(here())}"
         ) from None
+    if (kind_of(found.dtype) in "iu" and kind_of(dtype) == "u") or found.size == 0:
+        require_range(f"input {name!r}", dtype, found)
+        return found.astype(dtype)
     return found
 
 

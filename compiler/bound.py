@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 import numpy.typing as npt
 
@@ -62,6 +62,12 @@ class Bound:
         self._unflatten = unflatten
         self._trace = trace
         self.renew()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "pickle requires values, got a bound executable; build, compile and bind "
+            f"in each process{at(here())}"
+        )
 
     def renew(self) -> None:
         """Follow the executable, which runs another program now."""

@@ -137,6 +137,8 @@ class Executable:
         outputs: Sequence[Array]
         if kwargs and not args and tuple(kwargs) == self._signature.names:
             values = tuple(kwargs.values())
+        elif kwargs:
+            route = None  # `arrange` puts them in order, or says what does not fit
         try:
             found = None if route is None else route.try_to_run(values)
             if found is None:

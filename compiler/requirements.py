@@ -22,7 +22,7 @@ from staticgrad.ir.graph import infer, located, with_nested
 from staticgrad.ir.node import Node
 from staticgrad.ir.op import Control, Elementwise, Leaf
 from staticgrad.ir.size import Size, evaluate, has_division
-from staticgrad.ir.source import at
+from staticgrad.ir.source import at, called
 from staticgrad.ir.types import TensorType
 
 _LARGER = "pass larger arrays"
@@ -48,7 +48,8 @@ def require(nodes: Sequence[Node], values: Mapping[str, int]) -> None:
             rule, *advice = error.args or ("shapes that fit",)
             text = f"{(_LARGER, *advice)[-1]}, {_given(node, values)}"
             given = ShapeError(rule, text)
-            raise located(given, node.op.name, types, node.source) from None
+            name = called(node.source, node.op.name)
+            raise located(given, name, types, node.source) from None
         for built, result in zip(node.types, results, strict=True):
             _require_sizes(node, built, result, values)
 

@@ -185,8 +185,8 @@ def _unchanged(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
 
 
 def _reduce(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
-    axes = tuple(axis + 1 for axis in node.attrs["axes"])
-    return apply_multi(node.op, *_all_led(node, inputs, n), axes=axes)
+    attrs = {**node.attrs, "axes": tuple(axis + 1 for axis in node.attrs["axes"])}
+    return apply_multi(node.op, *_all_led(node, inputs, n), **attrs)
 
 
 def _matmul(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:

@@ -151,6 +151,8 @@ def test_empty_batches_give_numpys_values(target):
             "y": y, "sum": sg.sum(y, axis=0), "mean": sg.mean(y),
             "prod": sg.prod(y), "max": sg.max(y, axis=1), "argmax": sg.argmax(y, 1),
             "any": sg.any(y > 0), "all": sg.all(y > 0), "softmax": sg.softmax(y),
+            "initial": sg.max(y, axis=0, initial=0.5), "down": sg.softmax(y, axis=0),
+            "logsumexp": sg.logsumexp(y, 0), "log": sg.log(sg.sum(sg.exp(y))),
             "grad": sg.grad(sg.sum(y), w), "both": sg.concatenate([y, y]),
         }  # fmt: skip
     found = sg.compile(results, target=target)(np.ones((0, 3)))
@@ -159,6 +161,8 @@ def test_empty_batches_give_numpys_values(target):
         "y": none, "sum": none.sum(0), "mean": np.float32(np.nan),
         "prod": none.prod(), "max": none.max(1), "argmax": none.argmax(1),
         "any": np.any(none > 0), "all": np.all(none > 0), "softmax": none,
+        "initial": none.max(0, initial=0.5), "down": none,
+        "logsumexp": np.logaddexp.reduce(none), "log": np.float32(-np.inf),
         "grad": np.zeros((3, 2), np.float32), "both": none,
     }  # fmt: skip
     for name, value in expected.items():
@@ -167,14 +171,32 @@ def test_empty_batches_give_numpys_values(target):
 
 
 @both
-@pytest.mark.parametrize("function", ["max", "min", "argmax", "argmin", "logsumexp"])
+@pytest.mark.parametrize("function", ["max", "min", "argmax", "argmin", "ptp"])
 def test_no_element_has_no_extreme(target, function):
     with sg.Graph():
         x = sg.input("x", ("n",))
         f = sg.compile(getattr(sg, function)(x), target=target)
     assert np.isfinite(f([1.0]))
-    with raises(sg.ShapeError, "at least one element", "here n = 0"):
+    with raises(sg.ShapeError, f"{function} requires at least one", "here n = 0"):
         f([])
+
+
+def test_what_asks_for_an_element_shares_the_maximum_of_a_softmax():
+    with sg.Graph():
+        x = sg.input("x", ("n", "k"))
+        f = sg.compile([sg.softmax(x), sg.max(x, axis=1), sg.argmax(x, axis=1)])
+    assert f.source().count("maximum(") == 1
+    assert f([[1.0, 3.0, 2.0]])[2].tolist() == [1]
+
+
+def test_nothing_is_read_of_an_array_without_elements():
+    """A stride of 0 would move its load in front of the loop that has no step."""
+    with sg.Graph():
+        x, w = sg.input("x", ("n", "n", 0)), sg.input("w", ("n", 0))
+        y = sg.sum(sg.sin(w)[:, None] * x, axis=(1, 2))
+        f = sg.compile([y, sg.grad(sg.sum(y * y), [x, w])], inputs=[x, w])
+    y, (dx, dw) = f(np.ones((2, 2, 0)), np.ones((2, 0)))
+    assert (y.tolist(), dx.shape, dw.shape) == ([0, 0], (2, 2, 0), (2, 0))
 
 
 @both

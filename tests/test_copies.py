@@ -93,6 +93,13 @@ def test_tensors_without_storage_are_their_own_copies():
     assert copy.copy(count) is count
 
 
+def test_a_bound_executable_is_made_in_each_process():
+    bound = sg.compile(sg.constant(1.0) + 1).bind()
+    for use in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match=r"compile and bind.*test_copies\.py:"):
+            use(bound)
+
+
 @pytest.mark.parametrize("made", [lambda: sg.nn.Linear(3, 2), lambda: sg.ones(3)])
 def test_pickling_says_what_to_keep(made):
     with sg.Graph(), pytest.raises(TypeError, match=r"keep arrays.*test_copies\.py:"):

@@ -200,6 +200,10 @@ def test_choice():
     counts = np.array([np.sum(found == v) for v in (10, 30, 40)])
     assert counts.sum() == N
     assert chi2_of(counts, N * p[p > 0]) > 1e-3
+    each = r.fold_in(KEY, np.arange(N))
+    mapped = drawn(sg.vmap(lambda k: r.choice(k, 4, (), p=p))(each))
+    assert chi2_of(np.bincount(mapped, minlength=4)[p > 0], N * p[p > 0]) > 1e-3
+    assert set(mapped) == {0, 2, 3}
     once = drawn(r.choice(KEY, 1000, (20, 30), replace=False))
     assert once.shape == (20, 30)
     assert len(set(once.ravel())) == 600

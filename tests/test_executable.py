@@ -102,6 +102,21 @@ def test_missing_and_unknown_inputs(target, args, kwargs, text):
 
 
 @both
+def test_later_calls_are_as_strict_as_the_first(target):
+    """Inputs by position are all there is to look at once a call has gone well."""
+    f, two = doubling(target), sg.compile(sg.constant(1.0) + 1.0, target=target)
+    f(X, Y)
+    two()
+    with pytest.raises(sg.GraphError, match="got 'y' by position and by keyword"):
+        f(X, Y, y=Y + 1)
+    with pytest.raises(sg.GraphError, match="known inputs, got 'z'"):
+        f(X, Y, z=1)
+    with pytest.raises(sg.GraphError, match="known inputs, got 'z'"):
+        two(z=1)
+    np.testing.assert_array_equal(f(y=Y, x=X)["sum"], f(X, Y)["sum"])
+
+
+@both
 def test_inputs_may_have_the_names_of_pythons_arguments(target):
     with sg.Graph():
         y = sg.input("self") + 2 * sg.input("times")
@@ -146,6 +161,8 @@ def test_floats_are_not_cast_to_integers():
     f = sg.compile([i + 1, u])
     with pytest.raises(sg.DTypeError, match=r"cast it with \.astype\('int32'\)"):
         f(np.ones(3), np.zeros(1, np.uint8))
+    with pytest.raises(sg.DTypeError, match="'u' requires uint8, got -1, which is"):
+        f([1, 2], [3, -1])
     assert f([1, 2], [3])[0].tolist() == [2, 3]
     assert f([], [])[1].dtype == np.uint8
     with pytest.raises(sg.DTypeError, match="outside of its range"):
@@ -233,6 +250,8 @@ def test_bind_copies_nothing(target):
         f.bind(X, Y.astype(float))
     with pytest.raises(sg.DTypeError, match="float32 array for 'y', got list"):
         f.bind(X, [1, 2, 3, 4])
+    with pytest.raises(sg.DTypeError, match="float32 array for 'y', got float32, no"):
+        f.bind(X, np.float32(1))
 
 
 def classes(target):

@@ -50,6 +50,27 @@ def reductions():
     yield "average", (N,), {"returned": True, "keepdims": True}
 
 
+def scaled():
+    """Powers of two that are infinite or 0 where the result is neither."""
+    tiny = np.array([0.0, -0.0, 1.5, -3.1, np.inf, -np.inf, np.nan, 1e-40, -1.5e-38])
+    for x in (tiny.astype("f4"), tiny, np.array([5e-324, 1e308, -7e-310])):
+        for power in (
+            0,
+            1,
+            -1,
+            127,
+            250,
+            -250,
+            277,
+            -300,
+            2098,
+            -2098,
+            2**40,
+            -(2**40),
+        ):
+            yield "ldexp", (x, np.full(x.shape, power)), {}
+
+
 def series():
     for mode in ("full", "same", "valid"):
         for a, v in ((V, W), (W, V), (V, LONG), (LONG, V), (V, V), (V, V[:2])):
@@ -152,7 +173,7 @@ def numbers():
 
 CASES = [
     case
-    for cases in (reductions, series, polynomials, ranges, indices, numbers)
+    for cases in (reductions, scaled, series, polynomials, ranges, indices, numbers)
     for case in cases()
 ]
 IDS = [f"{name}-{number}" for number, (name, _, _) in enumerate(CASES)]

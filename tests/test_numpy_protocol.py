@@ -220,7 +220,8 @@ UNSUPPORTED = [
     (lambda x: np.i0(x), "np.i0 requires NumPy arrays, got a Tensor; "
      "staticgrad has no equivalent"),
     (lambda x: np.linalg.svd(x), "np.linalg.svd requires NumPy arrays, got a Tensor"),
-    (lambda x: np.linalg.inv(x), "staticgrad has no equivalent"),
+    (lambda x: np.linalg.inv(x), "use sg.custom_op(kind='array')"),
+    (lambda x: np.fft.fft(x), "staticgrad has no equivalent"),
     (lambda x: np.unique(x), "use sg.bincount"),
     (lambda x: np.nonzero(x), "use sg.where"),
     (lambda x: np.median(x), "use sg.top_k"),
@@ -249,6 +250,14 @@ def test_names_of_numpys_that_are_missing_lead_to_others(name):
     with pytest.raises(AttributeError, match=text):
         getattr(sg, name)
     assert not hasattr(sg, "nothing_of_this_name")
+
+
+def test_factorisations_lead_to_custom_op():
+    text = r"module 'staticgrad.linalg' has no attribute 'solve'; use sg\.custom_op"
+    with pytest.raises(AttributeError, match=text):
+        sg.linalg.solve  # noqa: B018
+    assert not hasattr(sg.linalg, "nothing_of_this_name")
+    assert dir(sg.linalg) == sorted(sg.linalg.__all__)
 
 
 @pytest.mark.parametrize("ufunc", [np.add, np.multiply, np.arctan2, np.less, np.hypot])

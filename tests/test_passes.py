@@ -121,6 +121,9 @@ SIMPLIFY: list[tuple[Build, str]] = [
      "reduce_sum(x, axes=(0,1))"),
     (lambda x: named("reduce_max", named("reduce_max", x, axes=(1,)), axes=(0,)),
      "reduce_max(x, axes=(0,1))"),
+    (lambda x: named("reduce_max", named("reduce_max", x, axes=(1,)), axes=(0,),
+                     nonempty=True),  # the outer one needs an element, the inner none
+     "reduce_max(reduce_max(x, axes=(1,)), axes=(0,), nonempty=True)"),
     (lambda x: named("reduce_sum", named("reshape", x, shape=(1, *x.shape)),
                      axes=(0, 2)),
      "reduce_sum(reshape(reshape(x, shape=(1,n,4)), shape=(n,4)), axes=(1,))"),
@@ -267,6 +270,11 @@ def test_drop_markers() -> None:
         return named("exp", named("stop_gradient", named("copy", x)))
 
     assert expression(drop_markers(graph_of(build))) == "exp(x)"
+
+    def largest(x: Tensor) -> Tensor:
+        return named("reduce_max", x, axes=(0,), nonempty=True)
+
+    assert expression(drop_markers(graph_of(largest))) == "reduce_max(x, axes=(0,))"
 
 
 def test_fold_constants() -> None:

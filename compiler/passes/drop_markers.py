@@ -1,14 +1,15 @@
 """``stop_gradient(x), copy(x), custom(x, *ys) = x``, ``gate(*xs), checkpoint(*xs, *ys)
-= xs``.
+= xs``, ``reduce_max(x, nonempty) = reduce_max(x)``, which a softmax may share.
 
-Markers: only differentiation looks at them.
+Markers: only differentiation looks at them, at the last what requires something of
+sizes (compiler/requirements.py), for which the graph as it was built is kept.
 
 Runs after differentiation, never before it.
 """
 
 from __future__ import annotations
 
-from staticgrad.ir.graph import Graph, rewrite
+from staticgrad.ir.graph import Graph, apply, rewrite
 from staticgrad.ir.node import Node, Tensor
 
 MARKERS = frozenset(("stop_gradient", "copy", "custom", "gate", "checkpoint"))
@@ -20,6 +21,9 @@ def drop_markers(graph: Graph) -> Graph:
 
 
 def _inputs(node: Node, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-    if node.op.name not in MARKERS:
+    if node.op.name in MARKERS:
+        return inputs[: len(node.outputs)]
+    if "nonempty" not in node.attrs:
         return None
-    return inputs[: len(node.outputs)]
+    attrs = {name: node.attrs[name] for name in node.attrs if name != "nonempty"}
+    return (apply(node.op, *inputs, **attrs),)

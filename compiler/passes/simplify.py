@@ -24,7 +24,7 @@ from staticgrad.compiler.passes.match import (
     number,
     uniform,
 )
-from staticgrad.ir.graph import Graph, rewrite
+from staticgrad.ir.graph import Graph, apply, rewrite
 from staticgrad.ir.node import Node, Tensor, static_shape
 from staticgrad.ir.size import Dim, product
 from staticgrad.ir.types import DType, kind_of, smallest_normal
@@ -255,19 +255,22 @@ def _drop_single(node: Node, single: tuple[int, ...]) -> Tensor:
     kept = [a for a in range(x.ndim) if a not in single]
     left = tuple(kept.index(a) for a in node.attrs["axes"] if a not in single)
     squeezed = reshaped(x, tuple(x.shape[a] for a in kept))
-    return named(node.op.name, squeezed, axes=left) if left else squeezed
+    return (
+        apply(node.op, squeezed, **{**node.attrs, "axes": left}) if left else squeezed
+    )
 
 
 def _reduce_at_once(node: Node) -> Tensor | None:
     """Two reductions of one kind, one after the other, are one."""
     (inner,) = node.inputs
     (x,) = inner.inputs
-    if x.dtype != inner.dtype:
-        return None
     first: tuple[int, ...] = inner.node.attrs["axes"]
     kept = [a for a in range(x.ndim) if a not in first]
     axes = first + tuple(kept[a] for a in node.attrs["axes"])
-    return named(node.op.name, x, axes=tuple(sorted(axes)))
+    attrs = {**node.attrs, "axes": tuple(sorted(axes))}
+    if x.dtype != inner.dtype or attrs != {**inner.node.attrs, "axes": attrs["axes"]}:
+        return None
+    return apply(node.op, x, **attrs)
 
 
 def _reduce_uniform(node: Node) -> Tensor | None:

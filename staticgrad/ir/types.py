@@ -87,21 +87,16 @@ def require_range(what: str, dtype: DType, value: int | npt.NDArray[Any]) -> Non
     limits = np.iinfo(dtype)
     for number in (value,) if isinstance(value, int) else _extremes(value):
         if not limits.min <= number <= limits.max:
-            raise outside(what, dtype, str(number))
+            raise DTypeError(
+                f"{what} requires {dtype}, got {number}, which is outside of its "
+                f"range; use another dtype{at(here())}"
+            )
 
 
 def _extremes(array: npt.NDArray[Any]) -> tuple[int, ...]:
     if kind_of(array.dtype) not in "iu" or not array.size:
         return ()
     return int(array.min()), int(array.max())
-
-
-def outside(what: str, dtype: DType, value: str) -> DTypeError:
-    """The error of a number that `dtype` does not hold."""
-    return DTypeError(
-        f"{what} requires {dtype}, got {value}, which is outside of its range; use "
-        f"another dtype{at(here())}"
-    )
 
 
 def kind_of(dtype: DType) -> str:

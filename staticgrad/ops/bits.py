@@ -24,7 +24,7 @@ from staticgrad.ops.examples import (
     unary_integers,
 )
 from staticgrad.ops.logic import LOGICAL_AND, LOGICAL_NOT, LOGICAL_OR, LOGICAL_XOR
-from staticgrad.ops.promote import ArrayLike, promoted
+from staticgrad.ops.promote import ArrayLike, as_tensor, promoted
 from staticgrad.ops.rules import broadcast, dtype_error, same_dtype, same_shape
 
 
@@ -90,7 +90,8 @@ def _bits(name: str, op: Op, logical: Op, *values: ArrayLike) -> Tensor:
     if tensors[0].dtype == BOOL:
         return apply(logical, *tensors)
     if kind_of(tensors[0].dtype) == "f":
-        raise dtype_error(name, tensors, "integers or bools", "cast with .astype")
+        given = [as_tensor(value) for value in values]
+        raise dtype_error(name, given, "integers or bools", "cast with .astype")
     return apply(op, *tensors)
 
 
@@ -178,5 +179,6 @@ def lcm(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 def _shifted(name: str, op: Op, x1: ArrayLike, x2: ArrayLike) -> Tensor:
     tensors = small_if_bool(*promoted(x1, x2))
     if kind_of(tensors[0].dtype) == "f":
-        raise dtype_error(name, tensors, "integers", "cast with .astype")
+        given = as_tensor(x1), as_tensor(x2)
+        raise dtype_error(name, given, "integers", "cast with .astype")
     return apply(op, *tensors)

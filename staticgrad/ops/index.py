@@ -7,7 +7,6 @@ scatter that adds are each other's gradient.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy.typing as npt
 
 from staticgrad.errors import DTypeError, IndexOutOfRange, ShapeError
 from staticgrad.ir.graph import apply
-from staticgrad.ir.node import Node, Tensor
+from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import (
     Bad,
     Extent,
@@ -28,7 +27,7 @@ from staticgrad.ir.op import (
 from staticgrad.ir.size import Dim, Shape
 from staticgrad.ir.types import INT64, DType, TensorType, normalize_axis
 from staticgrad.ops.leaves import frozen
-from staticgrad.ops.named import named
+from staticgrad.ops.named import called_by, named
 from staticgrad.ops.views import broadcasted, numbers, same_dtype
 
 Array = npt.NDArray[Any]
@@ -212,16 +211,7 @@ def checked(index: Tensor, extent: Dim, wrap: bool = True, call: str = "") -> Te
 
     The error names the function that the user called, `call`.
     """
-    result = apply(CHECK_INDEX, index, extent=extent, wrap=wrap)
-    node = result.node
-    if not call or node.source is None:
-        return result
-    named_source = replace(node.source, call=call)
-    same = Node(
-        node.op, node.inputs, node.attrs, node.types,
-        scope=node.scope, source=named_source,
-    )  # fmt: skip
-    return same.outputs[0]
+    return called_by(call, apply(CHECK_INDEX, index, extent=extent, wrap=wrap))
 
 
 def taken(

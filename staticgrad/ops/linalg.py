@@ -11,6 +11,7 @@ import builtins
 import math
 import string
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy.typing as npt
 
@@ -31,6 +32,7 @@ from staticgrad.ops.promote import (
     quotients,
     widened,
 )
+from staticgrad.ops.protocol import missing
 from staticgrad.ops.reduce import max, min, sum
 from staticgrad.ops.rules import one_axis, shape_error
 from staticgrad.ops.shape import axis_list, broadcast_to, matrix_transpose, squeeze
@@ -42,6 +44,16 @@ __all__ = [
 ]  # fmt: skip
 
 Order = float | str | None
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str):
+        """An AttributeError; of NumPy's names without a function, with advice."""
+        raise AttributeError(missing(name, "linalg."))
+
+    def __dir__() -> list[str]:
+        """What is public: not what is imported on the way."""
+        return sorted(__all__)
 
 
 @widened

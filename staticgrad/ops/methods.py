@@ -144,17 +144,6 @@ def _flatten(self: Tensor, order: str = "C") -> Tensor:
     return shape.ravel(self, order)
 
 
-def _item(self: Tensor, *_: Any) -> NoReturn:
-    raise _no_value(self, "item()", GraphError)
-
-
-def _no_value(x: Tensor, what: str, error: type[Exception]) -> Exception:
-    return error(
-        f"{what} requires a value, got {x.type}, which has one only when the graph "
-        f"runs; compile it and call it, as in sg.compile(y)(){at(here())}"
-    )
-
-
 def _bool(self: Tensor) -> NoReturn:
     raise GraphError(
         f"bool requires a value, got {self.type}, which has one only when the graph "
@@ -163,9 +152,12 @@ def _bool(self: Tensor) -> NoReturn:
     )
 
 
-def _scalar(what: str) -> Callable[[Tensor], NoReturn]:
-    def run(self: Tensor) -> NoReturn:
-        raise _no_value(self, what, TypeError)
+def _valued(what: str, error: type[Exception] = TypeError) -> Callable[..., NoReturn]:
+    def run(self: Tensor, *_: Any) -> NoReturn:
+        raise error(
+            f"{what} requires a value, got {self.type}, which has one only when the "
+            f"graph runs; compile it and call it, as in sg.compile(y)(){at(here())}"
+        )
 
     return run
 
@@ -200,6 +192,7 @@ ELSEWHERE = {
     "detach": "use sg.stop_gradient(x)",
     "register_hook": "gradients are tensors: compute with sg.grad(y, wrt)",
     "numpy": "compile it and call it, as in sg.compile(y)()",
+    "value": "compile it and call it, as in sg.compile(y)()",
     "eval": "compile it and call it, as in sg.compile(y)()",
     "view": "use .reshape",
     "permute": "use .transpose",
@@ -269,9 +262,9 @@ METHODS: dict[str, Any] = {
     "__len__": _length,
     "__iter__": _iterate,
     "__bool__": _bool,
-    "__float__": _scalar("float"),
-    "__int__": _scalar("int"),
-    "__complex__": _scalar("complex"),
+    "__float__": _valued("float"),
+    "__int__": _valued("int"),
+    "__complex__": _valued("complex"),
     "__index__": _index,
     "__array__": _array,
     "__array_ufunc__": array_ufunc,
@@ -280,8 +273,8 @@ METHODS: dict[str, Any] = {
     "mT": property(shape.matrix_transpose),
     "at": property(at_of),
     "size": property(_size),
-    "item": _item,
-    "tolist": _item,
+    "item": _valued("item()", GraphError),
+    "tolist": _valued("tolist()", GraphError),
     "astype": astype,
     "reshape": _reshape,
     "transpose": _transpose,

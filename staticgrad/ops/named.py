@@ -7,11 +7,24 @@ table when it runs.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from staticgrad.ir.graph import apply
-from staticgrad.ir.node import Tensor
+from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import OPS
+
+
+def called_by(name: str, result: Tensor) -> Tensor:
+    """`result`, whose node's errors name the function `name` that the user called."""
+    node = result.node
+    if not name or node.source is None:
+        return result
+    same = Node(
+        node.op, node.inputs, node.attrs, node.types,
+        scope=node.scope, source=replace(node.source, call=name),
+    )  # fmt: skip
+    return same.outputs[result.index]
 
 
 def named(name: str, *inputs: Tensor, **attrs: Any) -> Tensor:

@@ -20,8 +20,9 @@ from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Bad, Sample, Shuffle, define
 from staticgrad.ir.size import Dim, Shape, Size, product
 from staticgrad.ir.source import at, here
-from staticgrad.ir.types import INT64, TensorType
-from staticgrad.ops.distributions import categorical, gumbel
+from staticgrad.ir.types import FLOAT64, INT64, TensorType
+from staticgrad.ops.casting import cast
+from staticgrad.ops.distributions import gumbel, uniform
 from staticgrad.ops.draws import WORDS, check_key, one_key, sample_key, sample_keys
 from staticgrad.ops.functions import log
 from staticgrad.ops.indexing import take
@@ -30,6 +31,8 @@ from staticgrad.ops.leaves import ShapeLike, as_shape
 from staticgrad.ops.philox import words
 from staticgrad.ops.promote import ArrayLike, as_tensor, floats
 from staticgrad.ops.rules import one_axis, shape_error
+from staticgrad.ops.scans import cumsum
+from staticgrad.ops.segments import searchsorted
 from staticgrad.ops.selection import top_k
 from staticgrad.ops.slicing import cut
 from staticgrad.ops.views import reshaped
@@ -118,9 +121,10 @@ def choice(
 ) -> Tensor:
     """Random ones of ``0..a-1``, or of the slices of `a` along `axis`.
 
-    `p` are probabilities, by default equal ones; they need not sum to 1. Without
-    `replace` none is taken twice, and `shape` has no more elements than there are; with
-    `p` that takes time in proportion to the product of both.
+    `p` are probabilities, by default equal ones; they need not sum to 1. Those of 0 are
+    never chosen. Without `replace` none is taken twice, and `shape` has no more
+    elements than there are; with `p` that takes time in proportion to the product of
+    both.
 
     >>> import staticgrad as sg
     >>> hand = sg.random.choice(sg.random.key(0), 52, (5,), replace=False)
@@ -147,9 +151,11 @@ def choice(
 
 
 def _with_return(key: Tensor, n: Dim, dims: Shape, p: Tensor | None) -> Tensor:
+    """With p the first whose sum of probabilities reaches a number in (0, total]."""
     if p is None:
         return integers(key, 0, as_tensor(n), dims)
-    return categorical(key, log(p), shape=dims)
+    below = cumsum(cast(p, FLOAT64))
+    return searchsorted(below, below[-1] * (1.0 - uniform(key, dims, FLOAT64)))
 
 
 def _without_return(key: Tensor, n: Dim, dims: Shape, p: Tensor | None) -> Tensor:

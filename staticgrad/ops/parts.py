@@ -6,6 +6,7 @@ and minimum, half at a tie. fmod's derivative in the divisor is minus the quotie
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Elementwise, Sample, define
-from staticgrad.ir.types import INT64, is_float
+from staticgrad.ir.types import INT64, is_float, largest
 from staticgrad.ops import examples
 from staticgrad.ops.arithmetic import NOT_BOOL, sign, small_if_bool
 from staticgrad.ops.casting import cast
@@ -191,9 +192,14 @@ def ldexp(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     """
     (value,) = floats(x1)
     power = cast(as_tensor(x2), INT64)
-    half = floor_divide(power, 2)
-    first, second = cast(half, value.dtype), cast(power - half, value.dtype)
-    return value * exp2(first) * exp2(second)
+    most = math.frexp(largest(value.dtype))[1] - 2
+    steps: list[Tensor] = []
+    for _ in range(3):  # powers that are finite and not 0; further ones change nothing
+        steps.append(minimum(maximum(power, -most), most))
+        power = power - steps[-1]
+    for step in reversed(steps):  # the largest last: what is tiny is rounded once
+        value = value * exp2(cast(step, value.dtype))
+    return value
 
 
 def real(x: ArrayLike) -> Tensor:

@@ -60,6 +60,26 @@ OTHER_NAMES = {
     "tril_indices_from": "tril_indices(n)",
     "triu_indices_from": "triu_indices(n)",
     "fill_diagonal": "where(sg.eye(n, dtype=bool), value, x)",
+    **dict.fromkeys(
+        (
+            "linalg.cholesky",
+            "linalg.cond",
+            "linalg.det",
+            "linalg.eig",
+            "linalg.eigh",
+            "linalg.eigvals",
+            "linalg.eigvalsh",
+            "linalg.inv",
+            "linalg.lstsq",
+            "linalg.matrix_rank",
+            "linalg.pinv",
+            "linalg.qr",
+            "linalg.slogdet",
+            "linalg.solve",
+            "linalg.svd",
+        ),
+        "custom_op(kind='array') of a function that calls NumPy's: Numba compiles it",
+    ),
     "fft.fftshift": "roll",
     "fft.ifftshift": "roll",
     "polydiv": "polyval of each, and divide",
@@ -235,10 +255,14 @@ def _no_options(name: str, options: Mapping[str, Any]) -> None:
     )
 
 
-def missing(name: str) -> str:
-    """What an AttributeError says of a name that staticgrad does not have."""
-    text = f"module 'staticgrad' has no attribute {name!r}"
-    advice = OTHER_NAMES.get(name)
+def missing(name: str, prefix: str = "") -> str:
+    """What an AttributeError says of a name that staticgrad does not have.
+
+    `prefix` is that of `fill`.
+    """
+    module = f"staticgrad.{prefix}".rstrip(".")
+    text = f"module {module!r} has no attribute {name!r}"
+    advice = OTHER_NAMES.get(prefix + name)
     return text if advice is None else f"{text}; use sg.{advice}{at(here())}"
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -35,7 +36,7 @@ from staticgrad.ops.examples import (
 from staticgrad.ops.guarded import guarded_divide
 from staticgrad.ops.leaves import dtype_of
 from staticgrad.ops.logic import as_bool
-from staticgrad.ops.named import named
+from staticgrad.ops.named import called_by, named
 from staticgrad.ops.others import others, others_by_counting
 from staticgrad.ops.promote import ArrayLike, as_tensor
 from staticgrad.ops.rules import (
@@ -61,8 +62,12 @@ def _dropped(x: TensorType, *, axes: tuple[int, ...]) -> Shape:
     return tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
 
 
-def _dropped_not_empty(x: TensorType, *, axes: tuple[int, ...]) -> Shape:
-    if builtins.any(x.shape[axis] == 0 for axis in axes if axis < len(x.shape)):
+def _extreme_shape(
+    x: TensorType, *, axes: tuple[int, ...], nonempty: bool = False
+) -> Shape:
+    """The extreme of nothing is what no element is beyond, or refused if `nonempty`."""
+    empty = builtins.any(x.shape[axis] == 0 for axis in axes if axis < len(x.shape))
+    if empty and nonempty:
         raise ShapeError("at least one element", "an empty one has no extreme")
     return _dropped(x, axes=axes)
 
@@ -80,7 +85,7 @@ def _sum_vjp(
 
 
 def _extreme_vjp(
-    g: Tensor, y: Tensor, x: Tensor, *, axes: tuple[int, ...]
+    g: Tensor, y: Tensor, x: Tensor, *, axes: tuple[int, ...], nonempty: bool = False
 ) -> tuple[Tensor]:
     """The gradient, shared equally among the elements that equal the extreme."""
     hit = x == kept(y, x, axes)
@@ -144,6 +149,8 @@ def _extremes() -> list[Sample]:
         Sample((ties.astype("float32"),), {"axes": (0, 1)}, grad=False),
         Sample((bools,), {"axes": (1,)}, grad=False),
         Sample((np.zeros((0, 3)),), {"axes": (1,)}),
+        *(replace(sample, grad=False) for sample in _empty()),
+        Sample((ties,), {"axes": (0,), "nonempty": True}, grad=False),
     ]
 
 
@@ -168,7 +175,12 @@ def _bad(dtype: str, match: str) -> Callable[[], list[Bad]]:
 
 
 def _bad_extreme() -> list[Bad]:
-    empty = Bad((np.zeros((2, 0)),), {"axes": (1,)}, ShapeError, "at least one element")
+    empty = Bad(
+        (np.zeros((2, 0)),),
+        {"axes": (1,), "nonempty": True},
+        ShapeError,
+        "at least one element",
+    )
     return [*_bad("float64", "")(), empty]
 
 
@@ -228,24 +240,24 @@ REDUCE_PROD = _reduction(
 REDUCE_MAX = _reduction(
     "maximum",
     "reduce_max",
-    lambda x, axes: np.max(x, axis=axes, initial=lowest(x.dtype)),
+    lambda x, axes, nonempty=False: np.max(x, axis=axes, initial=lowest(x.dtype)),
     _extreme_vjp,
     _extremes,
     _bad_extreme,
     "biuf",
-    _dropped_not_empty,
+    _extreme_shape,
 )
 
 
 REDUCE_MIN = _reduction(
     "minimum",
     "reduce_min",
-    lambda x, axes: np.min(x, axis=axes, initial=highest(x.dtype)),
+    lambda x, axes, nonempty=False: np.min(x, axis=axes, initial=highest(x.dtype)),
     _extreme_vjp,
     _extremes,
     _bad_extreme,
     "biuf",
-    _dropped_not_empty,
+    _extreme_shape,
 )
 
 
@@ -285,13 +297,22 @@ def highest(dtype: DType) -> float | int | bool:
     return True if kind_of(dtype) == "b" else int(np.iinfo(dtype).max)
 
 
-def reduced(op: Op, name: str, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
-    """`op` over NumPy's ``axis=`` of `x`; errors name the function `name`."""
+def reduced(
+    op: Op, name: str, x: Tensor, axis: Axis, keepdims: bool, empty: bool = False
+) -> Tensor:
+    """`op` over NumPy's ``axis=`` of `x`; errors name the function `name`.
+
+    An extreme of nothing is refused unless `empty`: see `lowest` and `highest`.
+    """
     axes = some_axes(name, x, axis)
-    if op in (REDUCE_MAX, REDUCE_MIN) and 0 in [x.shape[a] for a in axes]:
-        advice = "an empty tensor has no extreme"
-        raise shape_error(name, (x,), "at least one element", advice)
     y = apply(op, x, axes=axes) if axes else x
+    sizes = [x.shape[a] for a in axes]
+    if op in (REDUCE_MAX, REDUCE_MIN) and not empty:
+        if 0 in sizes:
+            advice = "an empty tensor has no extreme"
+            raise shape_error(name, (x,), "at least one element", advice)
+        if static_shape(tuple(sizes)) is None:
+            y = called_by(name, apply(op, x, axes=axes, nonempty=True))
     return kept(y, x, axes) if keepdims else y
 
 
@@ -408,12 +429,7 @@ def _extreme(
             raise shape_error(name, (x,), rule, "give one")
         return reduced(op, name, x, axis, keepdims)
     start = cast(as_tensor(initial), x.dtype)
-    axes = some_axes(name, x, axis)
-    if 0 in [x.shape[k] for k in axes]:
-        shape = tuple(1 if k in axes else n for k, n in enumerate(x.shape))
-        rest = tuple(n for k, n in enumerate(x.shape) if k not in axes)
-        return named("broadcast_to", start, shape=shape if keepdims else rest)
-    y = reduced(op, name, masked(name, x, mask, fill), axes, keepdims)
+    y = reduced(op, name, masked(name, x, mask, fill), axis, keepdims, empty=True)
     return named("maximum" if op is REDUCE_MAX else "minimum", y, start)
 
 

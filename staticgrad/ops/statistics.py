@@ -329,13 +329,15 @@ def _arg(op: Op, name: str, a: ArrayLike, axis: int | None, keepdims: bool) -> T
 def logsumexp(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """``log(sum(exp(a)))`` over `axis` (all by default), without overflow.
 
+    It is -inf of nothing.
+
     >>> import staticgrad as sg
     >>> float(sg.compile(sg.logsumexp([1000.0, -1000.0]), target="reference")())
     1000.0
     """
     (x,) = floats(a)
     axes = some_axes("logsumexp", x, axis)
-    top = stop_gradient(reduced(REDUCE_MAX, "logsumexp", x, axes, True))
+    top = stop_gradient(reduced(REDUCE_MAX, "logsumexp", x, axes, True, empty=True))
     top = where(named("isfinite", top), top, 0)
     total = apply(REDUCE_SUM, exp(x - top), axes=axes) if axes else exp(x - top)
     low = named("reshape", top, shape=total.shape) if axes else top
@@ -375,4 +377,5 @@ def _centred(name: str, x: ArrayLike, axis: Axis) -> Tensor:
     """`x` less its maximum along `axis`."""
     (value,) = floats(x)
     along = some_axes(name, value, axis)
-    return value - stop_gradient(reduced(REDUCE_MAX, name, value, along, True))
+    top = reduced(REDUCE_MAX, name, value, along, True, empty=True)
+    return value - stop_gradient(top)
