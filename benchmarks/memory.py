@@ -13,7 +13,7 @@ from staticgrad.compiler import memory
 from staticgrad.compiler.codegen.loops import kernel_source
 from staticgrad.compiler.codegen.writer import canonical
 from staticgrad.compiler.kernels import LoopKernel
-from staticgrad.compiler.verify import verify_plan
+from staticgrad.compiler.verify_memory import verify_plan
 
 LEAST_BYTES = 4096
 ALLOWED = 1.02  # arena / lower bound, where the arena isn't proven to be the smallest

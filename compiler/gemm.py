@@ -29,13 +29,15 @@ from staticgrad.compiler.codegen.gemm import TALL, plan_of
 from staticgrad.compiler.codegen.gemm_leaves import (
     COPY,
     DOTS,
+    THIN,
+    THIN_FAR,
     TILES,
     TRANSPOSE,
     leaf_address,
 )
 from staticgrad.compiler.codegen.gemm_small import TILED
 from staticgrad.compiler.codegen.native import compiled_once
-from staticgrad.compiler.gemm_rule import ours
+from staticgrad.compiler.gemm_rule import MOST_THIN, ours
 from staticgrad.compiler.gemm_small import describe_small, small_kernel
 from staticgrad.compiler.kernels import GemmKernel
 from staticgrad.compiler.launch import longest_share
@@ -51,10 +53,11 @@ DEPTH_PLAIN, DEPTH_STRIDED, DEPTH_PANEL, DEPTH_DOTS = 512, 128, 256, 8192
 FEW_ROWS, DEPTH_PER_ROW = 32, 9
 FEW_TERMS = 16  # up to here B is small, and C is better written row by row
 MOST_ROWS = 1 << 40
+FEW_THIN = 4  # rows of A under which rows of B stream past; up to MOST_THIN where far:
+FAR_BYTES = 12_000_000  # of B, which does not stay in a cache then
+THIN_COLUMNS = 512  # of a part at least, so that rows are read at some length
 CHUNK_BYTES = 1 << 18  # of B, while rows pass: a part of any L2 cache
 DEPTH_UNIT = 16
-PAGE_BYTES = 4096  # rows of B so far apart fall on one place of the L1 cache:
-DEPTH_ALIASED = 16  # then for one row of A, B is read along its rows (19 GF/s, not 15)
 PANEL_BYTES = (2 * DEPTH_PANEL + DEPTH_UNIT) * 128
 
 (AT_TILES, AT_PACK, AT_DOTS, SWAPPED, WIDTH, DEPTH, STRIP, CHUNK, PANELS) = range(
@@ -104,32 +107,42 @@ def described(
     if describe_small(table, in_parts=part is not None):
         return table
     lda, ldb, ldc = (int(ld) for ld in table[blas.LDA : blas.LDC + 1])
+    itemsize = int(table[blas.BYTES])
     a_transposed, b_transposed = table[blas.A_TRANSPOSED], table[blas.B_TRANSPOSED]
-    a_step, b_row = lda if a_transposed else 1, ldb
+    a_step = lda if a_transposed else 1
     if n == 1 and ldc == 1:
         # A column is the row of the transposed product.
         table[SWAPPED] = 1
-        m, n, a_step, b_row = n, m, 1 if b_transposed else ldb, lda
+        m, n, a_step = n, m, 1 if b_transposed else ldb
         b_transposed = not a_transposed
-    table[AT_TILES] = leaf_address(TILES, int(table[blas.BYTES]))
+    far = n * k * itemsize >= FAR_BYTES
     if b_transposed and a_step == 1 and by_dots(m, k):
-        table[AT_DOTS] = leaf_address(DOTS, int(table[blas.BYTES]))
+        table[AT_DOTS] = leaf_address(DOTS, itemsize)
         table[DEPTH] = dot_depth(k)
+    elif not b_transposed and k > FEW_TERMS and _is_thin(table, m, far):
+        table[AT_TILES] = leaf_address(THIN_FAR if far else THIN, itemsize)
+        table[WIDTH : PANELS + 1] = n, k, m, n, NONE
     else:
-        _choose_loops(table, m, n, k, bool(b_transposed), a_step, b_row)
+        table[AT_TILES] = leaf_address(TILES, itemsize)
+        _choose_loops(table, m, n, k, bool(b_transposed), a_step)
     return table
+
+
+def _is_thin(table: npt.NDArray[np.int64], m: int, far: bool) -> bool:
+    """Whether the rows of B stream past: under few of A, and C = A B or A B + C."""
+    alpha, beta = table[blas.ALPHA : blas.BETA + 1].view(np.float64)
+    most = MOST_THIN if far else FEW_THIN
+    return m <= most and alpha == 1.0 and beta in (0.0, 1.0)
 
 
 def _choose_loops(
     table: npt.NDArray[np.int64], m: int, n: int, k: int, b_transposed: bool,
-    a_step: int, b_row: int,
+    a_step: int,
 ) -> None:  # fmt: skip
     """Fill in the sizes of the loops over tiles."""
     plan, itemsize = plan_of(), int(table[blas.BYTES])
     width = plan.vectors * processor.vector_bytes() // itemsize
     depth = DEPTH_PLAIN if a_step == 1 else DEPTH_STRIDED
-    if m == 1 and b_row * itemsize % PAGE_BYTES == 0:
-        depth = DEPTH_ALIASED
     panels = REST if not plan.masks and n % width else NONE
     if b_transposed:
         depth, panels = min(depth, DEPTH_PANEL), ALL
@@ -170,7 +183,8 @@ def parts_of(m: int, n: int, k: int) -> tuple[int, int]:
     wanted = min(2 * m * n * k // FLOPS_PER_PART, MOST_PARTS)
     if wanted <= 1:
         return rows, columns
-    few_columns = _shared_part(n, wanted, PART_COLUMNS, PART_COLUMNS)
+    least = THIN_COLUMNS if m <= MOST_THIN else PART_COLUMNS
+    few_columns = _shared_part(n, wanted, least, PART_COLUMNS)
     few_rows = _shared_part(m, wanted, PART_ROWS, ROWS_MORE)
     if longest_share(n, few_columns) / n <= longest_share(m, few_rows) / m:
         return rows, few_columns

@@ -35,13 +35,18 @@ from __future__ import annotations
 MOST_BYTES = 560_000_000
 """Of terms: 140 million of float32, 70 million of float64."""
 
+MOST_THIN = 8
+"""Rows of A for all of which B is read once (codegen/gemm_thin.py). 1, 2, 4 and 8 rows
+times 3000 x 3000 of float32 take 1.0, 1.1, 1.0 and 1.8 ms; NumPy's OpenBLAS 1.1, 4.0,
+4.0 and 5.0, tiles 2.4, 4.4, 4.4 and 8.6 (Zen 4, one core)."""
+
 
 def ours(m: int, n: int, k: int, itemsize: int) -> bool:
     """Whether C = A B of m x n and k terms is computed by gemm.py.
 
-    Vectors always are: OpenBLAS takes its road for matrices.
+    A vector always is, and so are a few rows: OpenBLAS takes its road for matrices.
 
-    >>> ours(512, 512, 512, 4), ours(1024, 512, 512, 4), ours(1, 20_000, 20_000, 8)
+    >>> ours(512, 512, 512, 4), ours(1024, 512, 512, 4), ours(8, 20_000, 20_000, 8)
     (True, False, True)
     """
-    return min(m, n) == 1 or m * n * k * itemsize <= MOST_BYTES
+    return m <= MOST_THIN or n == 1 or m * n * k * itemsize <= MOST_BYTES

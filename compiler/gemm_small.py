@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.compiler import blas
-from staticgrad.compiler.codegen.gemm import TALL, WIDE, plan_of
+from staticgrad.compiler.codegen.gemm import TALL, plan_of
 from staticgrad.compiler.codegen.gemm_small import (
     BY_DOTS,
     BY_ROWS,
@@ -28,6 +28,7 @@ from staticgrad.compiler.codegen.processor import vector_bytes
 
 MOST_TERMS = 1 << 15  # of all sums
 DEEPEST = 256  # terms of one sum: B stays in the L1 cache
+WIDE = 4  # registers of a row: beyond, and with more than
 FEW_TERMS = 16  # beyond, a row is faster with tiles of several registers
 
 MOST_BYTES = 1 << 15  # of B turned: as large as an L1 cache, half of the scratch memory

@@ -28,13 +28,19 @@ dtypes = pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64], ids=str)
 layouts = pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 
 
-@pytest.fixture(params=["one call where small", "tiles in one call", "the driver"])
+ROADS = ["one call where small", "tiles in one call", "the driver", "from afar"]
+
+
+@pytest.fixture(params=ROADS)
 def road(request, monkeypatch):
     """Small products have roads of their own, but the driver can do them too."""
-    if request.param != "one call where small":
+    number = ROADS.index(request.param)
+    if number > 0:
         monkeypatch.setattr(gemm_small, "MOST_TERMS", 0)
-    if request.param == "the driver":
+    if number > 1:
         monkeypatch.setattr(gemm_small, "MOST_TILED", 0)
+    if number > 2:
+        monkeypatch.setattr(gemm, "FAR_BYTES", 0)
 
 
 roads = pytest.mark.usefixtures("road")
@@ -120,6 +126,18 @@ def test_alpha_beta_and_strides(layout, dtype, alpha, beta, gap):
 def test_blocks_of_terms_and_parts(layout, dtype):
     for m, n, k in [(50, 70, 1100), (2, 140, 700), (140, 2, 700), (300, 90, 130)]:
         check(m, n, k, dtype, layout, beta=0.5, gap=1)
+
+
+@roads
+@dtypes
+@layouts
+def test_few_rows_or_columns(layout, dtype):
+    for m, n, k in [
+        (1, 1025, 18), (2, 1023, 21), (3, 2050, 19), (4, 1040, 36), (5, 70, 130),
+        (6, 33, 40), (7, 1033, 17), (8, 48, 521), (1, 37, 600), (1, 3, 1041),
+        (1, 5, 512), (700, 1, 530), (1029, 1, 40), (2, 9, 515), (9, 40, 20),
+    ]:  # fmt: skip
+        check(m, n, k, dtype, layout, beta=m % 2, gap=n % 3)
 
 
 @roads

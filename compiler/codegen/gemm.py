@@ -210,7 +210,6 @@ def _tile(
 
 
 TALL = 2  # tiles of one register have more rows: a line of A^T is used at once
-WIDE = 4  # registers of a product that has one row
 FEW = 4  # rows of the tile for those that are left over
 
 tile_full = _tile(lambda p: (p.rows, p.vectors))
@@ -219,7 +218,6 @@ tile_one = _tile(lambda p: (1, p.vectors))
 edge_full = _tile(lambda p: (TALL * p.rows, 1), masked=True)
 edge_few = _tile(lambda p: (FEW, 1), masked=True, clipped=True)
 edge_one = _tile(lambda p: (1, 1), masked=True)
-tile_wide = _tile(lambda p: (1, WIDE))
 
 
 @intrinsic
@@ -279,27 +277,38 @@ class _Dots:
     """Emits the products of `rows` rows of A with rows of B^T, as many as fit.
 
     As many sums as there are lanes, so that adding up the lanes of all of them gives
-    one register.
+    one register. Of `few` rows of B^T each has several sums, of every so many registers
+    of terms.
     """
 
-    def __init__(self, v: Lanes, rows: int, args: Any) -> None:
+    def __init__(self, v: Lanes, rows: int, few: bool, args: Any) -> None:
         (a, self.a_row, b, b_row, self.c, self.c_row, self.k, self.alpha, self.beta,
          self.columns, self.left) = args  # fmt: skip
         self.v, self.rows = v, min(rows, v.count)
         self.across = v.count // self.rows
+        if few:
+            self.across = min(self.across, FEW)
+        self.terms = v.count // (self.rows * self.across)
         self.a = _row_places(v, a, self.a_row, self.left, self.rows)
         self.b = _row_places(v, b, b_row, self.columns, self.across)
 
     def emit(self) -> None:
         v, b = self.v, self.v.b
         sums = [v.variable(v.zeros()) for _ in range(v.count)]
-        whole = b.sdiv(self.k, v.whole(v.count))
-        done = b.mul(whole, v.whole(v.count))
-        with cgutils.for_range(b, whole) as loop:
-            self._add(b.mul(loop.index, v.whole(v.count)), None, sums)
-        with b.if_then(b.icmp_signed("<", done, self.k)):
-            self._add(done, v.below(b.sub(self.k, done)), sums)
-        total = v.sums([b.load(place) for place in sums])
+        step, own = v.count * self.terms, self.rows * self.across
+        rounds = b.sdiv(self.k, v.whole(step))
+        with cgutils.for_range(b, rounds) as loop:
+            for term in range(self.terms):
+                start = b.add(b.mul(loop.index, v.whole(step)), v.whole(term * v.count))
+                self._add(start, None, sums[term * own :])
+        done = b.mul(rounds, v.whole(step))
+        with cgutils.for_range_slice(b, done, self.k, v.whole(v.count)) as (start, _):
+            self._add(start, v.below(b.sub(self.k, start)), sums)
+        total, apart = v.sums([b.load(place) for place in sums]), v.count
+        while apart > own:
+            apart //= 2
+            turned = [(lane + apart) % v.count for lane in range(v.count)]
+            total = b.fadd(total, v.shuffle(total, total, turned))
         order = list(range(v.count))
         totals = [
             v.shuffle(total, total, order[i * self.across :] + order[: i * self.across])
@@ -310,7 +319,7 @@ class _Dots:
         masks = [v.below(most)] * self.rows
         write_tile(v, totals, places, masks, self.alpha, self.beta, clipped=True)
 
-    def _add(self, start: Value, mask: Value | None, sums: list[Value]) -> None:
+    def _add(self, start: Value, mask: Value | None, sums: list[Any]) -> None:
         v = self.v
         right = [v.load(v.at(place, start), mask) for place in self.b]
         for i, place in enumerate(self.a):
@@ -320,7 +329,7 @@ class _Dots:
                 v.b.store(v.fma(x, y, v.b.load(total)), total)
 
 
-def _dots(rows: int) -> Any:
+def _dots(rows: int, few: bool = False) -> Any:
     @intrinsic
     def dots(
         typing: Any, a: Any, a_row: Any, b: Any, b_row: Any, c: Any, c_row: Any, k: Any,
@@ -329,7 +338,7 @@ def _dots(rows: int) -> Any:
         """C = A B^T for up to so many rows, both contiguous along k."""
 
         def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            _Dots(Lanes(builder, alpha.bitwidth), rows, args).emit()
+            _Dots(Lanes(builder, alpha.bitwidth), rows, few, args).emit()
             return context.get_dummy_value()
 
         return types.void(*[_LONG] * 7, alpha, alpha, _LONG, _LONG), emit
@@ -338,3 +347,4 @@ def _dots(rows: int) -> Any:
 
 
 dots_1, dots_2, dots_4 = _dots(1), _dots(2), _dots(4)
+dots_long = _dots(1, few=True)

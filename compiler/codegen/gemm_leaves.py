@@ -1,4 +1,4 @@
-"""The compiled pieces of matrix products: four per dtype, made and cached when needed.
+"""The compiled pieces of matrix products: six per dtype, made and cached when needed.
 
 Each is a C callback of addresses and counts that runs tiles over a part of a product.
 The driver (gemm.py of the compiler) calls them by address, so that the large code of
@@ -21,11 +21,11 @@ from staticgrad.compiler.cache import kernel_key
 from staticgrad.compiler.codegen.gemm import (
     FEW,
     TALL,
-    WIDE,
     copy_row,
     dots_1,
     dots_2,
     dots_4,
+    dots_long,
     edge_few,
     edge_full,
     edge_one,
@@ -37,13 +37,15 @@ from staticgrad.compiler.codegen.gemm import (
     tile_few,
     tile_full,
     tile_one,
-    tile_wide,
     vectors_of,
 )
+from staticgrad.compiler.codegen.gemm_thin import thin
 from staticgrad.compiler.codegen.native import compiled_once
 from staticgrad.compiler.pointers import load_float64
 
-TILES, TRANSPOSE, COPY, DOTS = range(4)
+TILES, TRANSPOSE, COPY, DOTS, THIN, THIN_FAR = range(6)
+
+LONG = 512  # terms: with more, fewer rows of B^T are read side by side
 
 _compiled = njit(nogil=True, error_model="numpy", inline="always")
 
@@ -89,11 +91,6 @@ def _tiles(number: Callable[[float], Any]) -> Callable[..., None]:
         beta = number(1.0) if more else number(load_float64(scale, 1))
         size, lanes = element_bytes(alpha), lanes_of(alpha)
         width = vectors_of(alpha) * lanes
-        while m == 1 and n >= WIDE * lanes:
-            tile_wide(a, a_row, a_step, b, b_step, c, c_row, k, alpha, beta, n, m)
-            n -= WIDE * lanes
-            b += WIDE * lanes * size
-            c += WIDE * lanes * size
         while n >= width:
             _tile_column(a, a_row, a_step, b, b_step, c, c_row, m, k, alpha, beta, n)
             n -= width
@@ -152,9 +149,15 @@ def _dots(number: Callable[[float], Any]) -> Callable[..., None]:
         while m > 0:
             rows = min(1 if m == 1 else (2 if m == 2 else FEW), lanes)
             across, j = lanes // rows, 0
+            if rows == 1 and k >= LONG:
+                across = min(lanes, FEW)
             while j < n:
                 row, place = b + j * b_row * size, c + j * size
-                if rows == 1:
+                if rows == 1 and k >= LONG:
+                    dots_long(
+                        a, a_row, row, b_row, place, c_row, k, alpha, beta, n - j, m
+                    )
+                elif rows == 1:
                     dots_1(a, a_row, row, b_row, place, c_row, k, alpha, beta, n - j, m)
                 elif rows == 2:
                     dots_2(a, a_row, row, b_row, place, c_row, k, alpha, beta, n - j, m)
@@ -173,6 +176,8 @@ _LEAVES = {
     TRANSPOSE: _transpose,
     COPY: _copy,
     DOTS: _dots,
+    THIN: thin(ahead=False),
+    THIN_FAR: thin(ahead=True),
 }
 
 
