@@ -194,7 +194,7 @@ class _Cascade:
 
     def _known(self, axes: tuple[int, ...]) -> int:
         sizes = (self.axes[axis] for axis in axes)
-        return prod(min(n, ROWS) for n in sizes if isinstance(n, int))
+        return prod(min(max(n, 1), ROWS) for n in sizes if isinstance(n, int))
 
     # Sums of a block
 

@@ -199,6 +199,20 @@ def test_nothing_is_read_of_an_array_without_elements():
     assert (y.tolist(), dx.shape, dw.shape) == ([0, 0], (2, 2, 0), (2, 0))
 
 
+def test_sums_over_axes_without_elements_beside_symbolic_ones():
+    with sg.Graph():
+        x, y = sg.input("x", (0,)), sg.input("y", (0, "n", 0))
+        columns = sg.hypot(y[:, None], y * 2) * x[:, None, None, None]
+        results = [
+            sg.grad(sg.sum(columns), y), sg.sum(sg.tanh(y), (0, 1)),
+            sg.grad(sg.sum((y[:, None] * x) ** 2), x), sg.sum(y * x, axis=(0, 1)),
+            sg.sum(y * sg.sum(y, 1, keepdims=True) * x, axis=1), sg.sum(y * x),
+        ]  # fmt: skip
+    found = sg.compile(results, inputs=[x, y])(np.ones(0), np.ones((0, 4, 0)))
+    shapes = [(0, 4, 0), (0,), (0,), (0,), (0, 0), ()]
+    assert [value.shape for value in found] == shapes
+
+
 @both
 def test_empty_data(target):
     w, trainer = classifier(target, metrics={})
