@@ -64,9 +64,10 @@ def in_memory_order(
 def _lacks_axes(group: Group, tensor: Tensor) -> bool:
     """Whether a value is written once for all indices of some axis: a value of rows.
 
-    That axis has to stay behind, or each of its chunks would write the value.
+    That axis has to stay behind, or each of its chunks would write the value. A sum
+    over rows that leaves the group adds one up per row, not one per element.
     """
-    axes = group.axis_of.get(tensor, tuple(range(len(group.axes))))
+    axes = group.axis_of.get(tensor, group.loop_axes[tensor.node])
     return len({axis for axis in axes if axis is not None}) < len(group.axes)
 
 

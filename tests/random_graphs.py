@@ -63,7 +63,7 @@ class _Maker:
         kinds = [
             self.unary, self.unary, self.binary, self.binary, self.broadcast,
             self.reduce, self.reduce, self.normalise, self.move, self.slice,
-            self.join, self.product, self.choose, self.gather,
+            self.join, self.product, self.choose, self.gather, self.outer,
         ]  # fmt: skip
         return kinds[self.rng.integers(len(kinds))]()
 
@@ -85,6 +85,14 @@ class _Maker:
             return x * 2.0
         axis = int(self.rng.integers(x.ndim))
         return sg.tanh(x) + sg.mean(x, axis=axis, keepdims=True)
+
+    def outer(self) -> Any:
+        """Each element of one with each of another: axes behind those of both."""
+        x = self.pick(lambda t: t.ndim <= 2)
+        y = self.pick(lambda t: t.ndim + x.ndim <= 4)
+        if y.ndim + x.ndim > 4:
+            return x - 0.5
+        return sg.tanh(x[(..., *(None,) * y.ndim)] * y)
 
     def reduce(self) -> Any:
         x = self.pick(lambda t: t.ndim >= 1)

@@ -344,6 +344,30 @@ def test_loops_walk_memory_in_short_steps():
         assert max(steps) == 1, kernel.name
 
 
+OUTER_SUMS = {
+    "all": lambda v, x: [sg.sum(v), sg.sum(v[..., None, None] * x)],
+    "mean": lambda v, x: [sg.mean(v * v), sg.sum(v[..., None, None] * x, (1, 3))],
+    "product": lambda v, x: [sg.prod(v), sg.prod(sg.cos(v[..., None, None] * x))],
+    "rows": lambda v, x: [sg.sum(v, 0), sg.sum(v[..., None, None] * x, (0, 3))],
+}
+
+
+@pytest.mark.parametrize("sizes", [("n", "m", "k", "l"), (200, 100, 3, 2)], ids=str)
+@pytest.mark.parametrize("name", OUTER_SUMS)
+def test_a_sum_of_rows_beside_one_of_their_elements_adds_each_row_once(name, sizes):
+    """What is added up per row forbids to turn the axes, stored or not."""
+    with sg.Graph(dtype="float64"):
+        v, x = sg.input("v", sizes[:2]), sg.input("x", sizes[2:])
+        outputs = OUTER_SUMS[name](v, x)
+    fast, slow = (
+        sg.compile(outputs, inputs=[v, x], target=t) for t in ("cpu", "reference")
+    )
+    rng = np.random.default_rng(0)
+    values = rng.uniform(0.9, 1.1, (200, 100)), rng.normal(size=(3, 2))
+    for got, want in zip(fast(*values), slow(*values), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-10)
+
+
 def test_functions_of_a_vector_are_not_computed_for_each_row_of_a_matrix():
     x, m = sg.input("x", (50,)), sg.input("m", (30, 50))
     sines = [k for k in kernels([sg.sin(x) * m]) if "sin" in k.name]
