@@ -101,7 +101,7 @@ def profile(
     """Run `times` times on `arrays`; parameters and states are then as before."""
     pool = target.pool(sizes)
     frame = Frame(pool.sized)
-    outputs = [np.empty(shape, dtype) for shape, dtype in pool.results]
+    outputs = pool.outputs()
     frame.connect((*arrays, *outputs))
     spans = list(_spans(pool.sized))
     stored = [b.leaf for b in pool.sized.code.root.buffers if b.leaf is not None]

@@ -33,7 +33,7 @@ _numbers = itertools.count()
 
 ALIGNMENT = 64
 _PAGE = 4096
-_LARGE = 4 * _PAGE
+LARGE = 4 * _PAGE
 _starts = itertools.cycle(range(0, _PAGE, 512))
 """Where in a page large arrays begin, each elsewhere than those before it. A processor
 compares addresses within pages: it takes a load just behind a store for one of what was
@@ -387,7 +387,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[A
     """An uninitialised C-order array whose first byte is 64-byte aligned."""
     dtype = np.dtype(dtype)
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    unit, first = (ALIGNMENT, 0) if size < _LARGE else (_PAGE, next(_starts))
+    unit, first = (ALIGNMENT, 0) if size < LARGE else (_PAGE, next(_starts))
     raw = np.empty(size + unit, np.uint8)
     start = (first - raw.ctypes.data) % unit
     return raw[start : start + size].view(dtype).reshape(shape)
@@ -488,7 +488,22 @@ def static_shape(shape: Shape) -> tuple[int, ...] | None:
 
 
 __all__ = [
-    "ALIGNMENT", "AWAY", "Constant", "Dim", "Input", "Node", "Parameter", "State",
-    "Storage", "Stored", "Tensor", "aligned_copy", "aligned_empty", "bring_home",
-    "seen_through", "send_away", "static_shape",
+    "ALIGNMENT",
+    "AWAY",
+    "LARGE",
+    "Constant",
+    "Dim",
+    "Input",
+    "Node",
+    "Parameter",
+    "State",
+    "Storage",
+    "Stored",
+    "Tensor",
+    "aligned_copy",
+    "aligned_empty",
+    "bring_home",
+    "seen_through",
+    "send_away",
+    "static_shape",
 ]  # fmt: skip
