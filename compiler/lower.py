@@ -96,7 +96,8 @@ def arranged(
     checked = [graph.outputs[position] for position in positions]
     timing = timing_of(graph, checked, is_body)
     groups = fuse(graph, timing)
-    roots = {*graph.outputs, *checked, *(t for n in timing.late for t in n.outputs)}
+    late = (t for node in timing.late for t in node.outputs)
+    roots = {*map(base_of, (*graph.outputs, *checked)), *late}
     recompute(groups, graph, roots, timing)
     inside = regions(groups, graph, roots)
     lowering = _Lowering(graph, timing, groups, checked, inside, is_body)
@@ -168,7 +169,8 @@ class _Lowering:
         self.finite = finite
         self.buffers: list[Buffer] = []
         self.buffer_of: dict[Tensor, int] = {}
-        self.outputs = {t: i for i, t in reversed(list(enumerate(graph.outputs)))}
+        outputs = reversed(list(enumerate(graph.outputs)))
+        self.outputs = {base_of(t): i for i, t in outputs}
         self.inputs = {t: i for i, t in enumerate(graph.inputs)}
         self.steps: list[_Step] = []
 
@@ -186,8 +188,8 @@ class _Lowering:
         sequence, commit = self._order(sizes)
         if self.is_body:
             commit = len(sequence)
-        outputs = tuple(self.buffer(t) for t in self.graph.outputs)
-        finite = tuple(self.buffer(t) for t in self.finite)
+        outputs = tuple(self.buffer(base_of(t)) for t in self.graph.outputs)
+        finite = tuple(self.buffer(base_of(t)) for t in self.finite)
         return Schedule(
             buffers=tuple(self.buffers),
             kernels=with_makers([turned(self.steps[n].kernel) for n in sequence]),
@@ -220,8 +222,10 @@ class _Lowering:
         if isinstance(tensor, Constant):
             return self._add("constant", tensor, "constant")
         position = self.outputs.get(tensor, -1)
-        kind = "temporary" if position < 0 else "output"
-        return self._add(kind, tensor, tensor.op.name, position)
+        if position < 0:
+            return self._add("temporary", tensor, tensor.op.name)
+        output = self.graph.outputs[position]
+        return self._add("output", output, tensor.op.name, position)
 
     def _add(
         self,
@@ -244,7 +248,7 @@ class _Lowering:
 
     def _needed(self) -> set[Tensor]:
         """Tensors that have to lie in memory."""
-        needed = set(self.graph.outputs) | set(self.finite)
+        needed = set(map(base_of, (*self.graph.outputs, *self.finite)))
         needed.update(t for node in self.timing.late for t in node.outputs)
         for group in self.groups:
             needed.update(

@@ -2,7 +2,8 @@
 
 ``y = view(x)``  ->  ``y = view(copy(x))``   where no strides express the view
 ``matmul(x, y)`` ->  ``matmul(copy(x), y)``  where BLAS cannot read x
-outputs and new values of leaves that are views or leaves become copies, and so does a
+outputs and new values of leaves that are views or leaves become copies, unless an
+output is all of what a node computes, in another shape; and so does a
 new value that anything else needs, or that reads its leaf in another order: afterwards
 the new value of a leaf can be written straight into the leaf.
 """
@@ -16,7 +17,13 @@ from operator import is_
 
 from staticgrad.compiler.convolving import readable
 from staticgrad.compiler.groups import read_axes
-from staticgrad.compiler.layouts import base_of, is_free, is_view, layout_over
+from staticgrad.compiler.layouts import (
+    awaited,
+    base_of,
+    is_free,
+    is_view,
+    layout_over,
+)
 from staticgrad.ir.graph import Graph, Update, infer, rebuilt
 from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
 from staticgrad.ir.op import (
@@ -77,10 +84,13 @@ def materialise(graph: Graph) -> Graph:
         kept = node if same else rebuilt(node, wanted)
         new.update(zip(node.outputs, kept.outputs, strict=True))
     replaced = {leaf for leaf, _ in graph.updates}
-    outputs = tuple(
-        copied(new[t]) if t in replaced else _output(new[t]) for t in graph.outputs
-    )
     updates = tuple((leaf, new[t]) for leaf, t in graph.updates)
+    taken = Counter(base_of(new[t]) for t in dict.fromkeys(graph.outputs))
+    taken.update(value for _, value in updates)
+    outputs = tuple(
+        copied(new[t]) if t in replaced else _output(new[t], taken)
+        for t in graph.outputs
+    )
     return Graph.closed(graph.inputs, outputs, _own(outputs, updates))
 
 
@@ -145,8 +155,14 @@ def is_made_in_loops(tensor: Tensor) -> bool:
     return is_free(tensor) and not isinstance(base_of(tensor), Constant)
 
 
-def _output(tensor: Tensor) -> Tensor:
-    return copied(tensor) if is_view(tensor) or is_made_in_loops(tensor) else tensor
+def _output(tensor: Tensor, taken: Counter[Tensor]) -> Tensor:
+    """A view remains where it is all of something computed, in another shape."""
+    if not is_view(tensor):
+        return copied(tensor) if is_made_in_loops(tensor) else tensor
+    base = base_of(tensor)
+    computed = not isinstance(base.op.code, Leaf) and not awaited(tensor)
+    is_renamed = computed and taken[base] == 1 and lies_whole(tensor)
+    return tensor if is_renamed else copied(tensor)
 
 
 def _own(outputs: tuple[Tensor, ...], updates: tuple[Update, ...]) -> list[Update]:

@@ -1,5 +1,6 @@
 """Calls of executables: arguments, sizes, outputs, updates, errors, threads."""
 
+import itertools
 import threading
 
 import numpy as np
@@ -513,3 +514,64 @@ def test_unverified_and_verified_programs_agree():
             x = sg.input("x", ("n",))
             f = sg.compile(sg.sum(sg.exp(x)), verify=verify)
         assert f([0.0, 0.0]) == 2
+
+
+RENAMED = {
+    "elementwise": lambda x: (x + 1).reshape(6, -1),
+    "product": lambda x: (x.T @ x).reshape(2, 8),
+    "tiled": lambda x: sg.tile(x, (3, 1)),
+    "repeated": lambda x: sg.repeat(x, 2, axis=0),
+    "joined": lambda x: sg.concatenate([x, x]).reshape(-1, 2, 2),
+    "turned": lambda x: x.T.reshape(-1),
+    "softmax": lambda x: sg.softmax(x, axis=-1).reshape(-1),
+    "taken": lambda x: x[np.array([1, 0, 2])].reshape(-1),
+    "gradient": lambda x: sg.grad(sg.sum(x.reshape(-1) ** 3), x),
+}
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_another_shape_of_a_result_is_no_copy(name):
+    x = sg.input("x", (3, 4))
+    data = np.arange(12, dtype=np.float32).reshape(3, 4)
+    y = RENAMED[name](x)
+    f = sg.compile(y, inputs=[x])
+    wanted = sg.compile(y, inputs=[x], target="reference")(data)
+    got, bound = f(data), f.bind(x=data)()
+    assert got.shape == wanted.shape == y.shape
+    np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    assert got.tobytes() == np.asarray(bound).tobytes()
+    assert f.memory.arena_bytes == 0
+
+
+def test_several_shapes_of_a_result_are_arrays_of_their_own():
+    x, p = sg.input("x", ("n", 2)), sg.parameter(np.ones((2, 2), np.float32))
+    y = x @ p
+    new = p * 2
+    outputs = (y, y.reshape(-1), y.reshape(-1), x.reshape(-1), p.reshape(-1),
+               new.reshape(-1), sg.sum(y).reshape(1, 1))  # fmt: skip
+    f = sg.compile(outputs, inputs=[x], updates=[(p, new)])
+    data = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+    got = f(data)
+    assert [a.shape for a in got] == [(3, 2), (6,), (6,), (6,), (4,), (4,), (1, 1)]
+    assert [float(a.sum()) for a in got] == [42, 42, 42, 21, 4, 8, 42]
+    assert all(not np.shares_memory(a, b) for a, b in itertools.combinations(got, 2))
+    assert not any(np.shares_memory(a, data) for a in got)
+    assert (p.value == 2).all()
+
+
+def test_results_of_bodies_in_another_shape():
+    x = sg.input("x", (2, 3))
+    either = sg.cond(
+        sg.sum(x) > 0, lambda: (x + 1).reshape(6), lambda: (x * 2).reshape(6)
+    )
+    last, all_of = sg.scan(
+        lambda c, row: ((c.reshape(3) + row).reshape(3, 1), (row * 2).reshape(1, 3)),
+        sg.zeros((3, 1)), x,
+    )  # fmt: skip
+    f = sg.compile((either, last.reshape(3), all_of.reshape(-1)), inputs=[x])
+    data = np.arange(6, dtype=np.float32).reshape(2, 3)
+    a, b, c = f(data)
+    np.testing.assert_array_equal(a, data.ravel() + 1)
+    np.testing.assert_array_equal(b, data.sum(0))
+    np.testing.assert_array_equal(c, data.ravel() * 2)
+    np.testing.assert_array_equal(f(-data)[0], data.ravel() * -2)

@@ -89,7 +89,7 @@ def test_parts_in_a_row_compute_what_a_call_does(make: Any, rows: int) -> None:
     wanted = f(data)
     pool = f.target.pool({"rows": rows})
     frame = Frame(pool.sized)
-    outputs = [np.empty(shape, dtype) for shape, dtype in pool.results]
+    outputs = pool.outputs()
     frame.connect((data, *outputs))
     spans = list(_spans(pool.sized))
     assert [a for a, _ in spans] == [0, *(b for _, b in spans[:-1])]
