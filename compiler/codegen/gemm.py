@@ -273,21 +273,22 @@ def _square(masked: bool) -> Any:
 square_full, square_edge = _square(False), _square(True)
 
 
+MANY = 1 << 10  # as many as there are lanes
+
+
 class _Dots:
     """Emits the products of `rows` rows of A with rows of B^T, as many as fit.
 
     As many sums as there are lanes, so that adding up the lanes of all of them gives
-    one register. Of `few` rows of B^T each has several sums, of every so many registers
-    of terms.
+    one register. Where `most` rows of B^T are fewer than fit, each has several sums, of
+    every so many registers of terms.
     """
 
-    def __init__(self, v: Lanes, rows: int, few: bool, args: Any) -> None:
+    def __init__(self, v: Lanes, rows: int, most: int, args: Any) -> None:
         (a, self.a_row, b, b_row, self.c, self.c_row, self.k, self.alpha, self.beta,
          self.columns, self.left) = args  # fmt: skip
         self.v, self.rows = v, min(rows, v.count)
-        self.across = v.count // self.rows
-        if few:
-            self.across = min(self.across, FEW)
+        self.across = min(v.count // self.rows, most)
         self.terms = v.count // (self.rows * self.across)
         self.a = _row_places(v, a, self.a_row, self.left, self.rows)
         self.b = _row_places(v, b, b_row, self.columns, self.across)
@@ -329,7 +330,7 @@ class _Dots:
                 v.b.store(v.fma(x, y, v.b.load(total)), total)
 
 
-def _dots(rows: int, few: bool = False) -> Any:
+def _dots(rows: int, most: int = MANY) -> Any:
     @intrinsic
     def dots(
         typing: Any, a: Any, a_row: Any, b: Any, b_row: Any, c: Any, c_row: Any, k: Any,
@@ -338,7 +339,7 @@ def _dots(rows: int, few: bool = False) -> Any:
         """C = A B^T for up to so many rows, both contiguous along k."""
 
         def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            _Dots(Lanes(builder, alpha.bitwidth), rows, few, args).emit()
+            _Dots(Lanes(builder, alpha.bitwidth), rows, most, args).emit()
             return context.get_dummy_value()
 
         return types.void(*[_LONG] * 7, alpha, alpha, _LONG, _LONG), emit
@@ -347,4 +348,4 @@ def _dots(rows: int, few: bool = False) -> Any:
 
 
 dots_1, dots_2, dots_4 = _dots(1), _dots(2), _dots(4)
-dots_long = _dots(1, few=True)
+dots_long, dots_pair = _dots(1, FEW), _dots(1, 1)

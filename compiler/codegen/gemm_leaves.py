@@ -26,6 +26,7 @@ from staticgrad.compiler.codegen.gemm import (
     dots_2,
     dots_4,
     dots_long,
+    dots_pair,
     edge_few,
     edge_full,
     edge_one,
@@ -153,7 +154,11 @@ def _dots(number: Callable[[float], Any]) -> Callable[..., None]:
                 across = min(lanes, FEW)
             while j < n:
                 row, place = b + j * b_row * size, c + j * size
-                if rows == 1 and k >= LONG:
+                if rows == 1 and k >= LONG and n - j == 1:
+                    dots_pair(
+                        a, a_row, row, b_row, place, c_row, k, alpha, beta, n - j, m
+                    )
+                elif rows == 1 and k >= LONG:
                     dots_long(
                         a, a_row, row, b_row, place, c_row, k, alpha, beta, n - j, m
                     )
