@@ -194,6 +194,13 @@ def test_bad_arguments():
         sg.optim.SGD(-1)
     with pytest.raises(sg.GraphError, match="learning rate >= 0"):
         sg.optim.SGD(float("nan"))
+    for rate, advice in (("fast", "'fast'; 1e-3 is usual"), (None, "got None")):
+        with pytest.raises(sg.GraphError, match=advice):
+            sg.optim.Adam(rate)
+    with pytest.raises(sg.GraphError, match=r"function of the step: sg\.optim\.Sched"):
+        sg.optim.SGD(lambda t: 0.1 / t)
+    with pytest.raises(sg.GraphError, match="SGD requires weight_decay >= 0, got x"):
+        sg.optim.SGD(0.1, weight_decay="x")
     with pytest.raises(sg.GraphError, match="momentum > 0"):
         sg.optim.SGD(0.1, nesterov=True)
     with pytest.raises(sg.GraphError, match="betas"):

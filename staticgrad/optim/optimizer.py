@@ -9,6 +9,7 @@ with a graph: ``updates`` returns pairs, for ``sg.compile(updates=...)`` or Trai
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -142,8 +143,8 @@ def _require_match(name: str, leaf: Any, grad: Any) -> None:
 
 
 def not_negative(optimizer: str, name: str, value: float, usual: float) -> float:
-    """`value` as a float; GraphError if it is negative or NaN."""
-    if not float(value) >= 0:
+    """`value` as a float; GraphError if it is negative, NaN or no number."""
+    if not _as_number(value) >= 0:
         raise GraphError(
             f"{optimizer} requires {name} >= 0, got {value}; {usual} is usual"
             f"{at(here())}"
@@ -152,10 +153,21 @@ def not_negative(optimizer: str, name: str, value: float, usual: float) -> float
 
 
 def _checked_rate(rate: float) -> float:
-    value = float(rate)
+    value = _as_number(rate)
     if not value >= 0:
+        advice = "1e-3 is usual for Adam"
+        if callable(rate):
+            advice = "wrap a function of the step: sg.optim.Schedule(0.1, function)"
         raise GraphError(
-            f"optimizer requires a learning rate >= 0, got {rate}; "
-            f"1e-3 is usual for Adam{at(here())}"
+            f"optimizer requires a learning rate >= 0, got {rate!r}; {advice}"
+            f"{at(here())}"
         )
     return value
+
+
+def _as_number(value: Any) -> float:
+    """NaN of what is no number."""
+    try:
+        return math.nan if isinstance(value, str) else float(value)
+    except (TypeError, ValueError):
+        return math.nan
