@@ -74,6 +74,16 @@ def test_terms_are_added_from_left_to_right() -> None:
     assert names(after).count("add") == 1 + 2 + 3 + 2  # pieces 0, 1, 2-4 and 5
 
 
+@pytest.mark.parametrize("shape", [(3,), (1, 3)], ids=str)
+def test_a_term_that_is_repeated_is_not_cut_along_what_it_is_repeated(shape) -> None:
+    def build(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        rows = padded(b, (0, 0), (2, 0)) + padded(c, (1, 0), (0, 2))
+        return padded(a, *[(0, 0)] * (len(shape) - 1), (1, 1)) + rows
+
+    graph = graph_of(build, shape, (4, 3), (3, 3))
+    assert_same_values(graph, cut_sums(graph))
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_random_sums_keep_their_values(seed: int) -> None:
     rng = np.random.default_rng(seed)

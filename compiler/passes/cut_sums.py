@@ -105,8 +105,8 @@ def _terms(old: Tensor, now: Tensor, inner: Collection[Tensor]) -> Iterator[_Ter
 
 
 def _term(x: Tensor, shape: Shape) -> _Term:
-    """`x`, without the zeros that a pad put around it."""
-    if _is_zero_pad(x):
+    """`x`, without the zeros that a pad put around it; whole where it is repeated."""
+    if _is_zero_pad(x) and x.shape == shape:
         return _Term(x.inputs[0], tuple(x.node.attrs["low"]))
     return _Term(broadcasted(x, shape), (0,) * len(shape))
 
