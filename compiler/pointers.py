@@ -78,8 +78,6 @@ load_float32 = _loader(F32, types.float32)
 load_float16 = _half_loader("float16")
 load_bfloat16 = _half_loader("bfloat16")
 store_int64 = _storer(I64, types.int64)
-store_int32 = _storer(I32, types.int32)
-store_int8 = _storer(I8, types.int8)
 store_float64 = _storer(F64, types.float64)
 
 

@@ -72,13 +72,13 @@ def explain_gradient(y: Tensor, x: Tensor, limit: int = SHOWN) -> GradientPaths:
     """
     check_arguments("explain_gradient", [y], [x], "error")
     nodes = topological([y])
-    ways = _ways(nodes, y, x)
+    ways = _ways(nodes, y)
     paths = tuple(_paths(nodes, ways, y, x, limit))
     count = ways.get(x, 0)
     return GradientPaths(y, x, count, paths, tuple(cuts(nodes, x)))
 
 
-def _ways(nodes: Sequence[Node], y: Tensor, x: Tensor) -> dict[Tensor, int]:
+def _ways(nodes: Sequence[Node], y: Tensor) -> dict[Tensor, int]:
     """How many paths lead from each tensor to `y`."""
     ways: dict[Tensor, int] = {y: 1}
     for node in reversed(nodes):
