@@ -250,6 +250,10 @@ class _Kernel:
         if pieces is not None:
             self.blocks(loop, pieces, first, last)
             return
+        if self.kernel.axes[loop.axis] == 1 and not loop.polled:
+            self.writer.line(f"i{loop.axis} = 0")  # as a loop, LLVM takes twice as long
+            self.statements(loop.body, exact=True)
+            return
         keeping = shifted(loop, self.kernel)
         if keeping is not None:
             self._first_kept(loop, keeping, first, last)
