@@ -45,7 +45,7 @@ LIMIT_BYTES = 512 << 20
 _MAGIC = b"staticgrad kernel 2\n"
 _SUFFIX = ".kernel"
 _TEMPORARY = ".part"
-_WRITES_PER_SCAN = 64
+_WRITES_PER_SCAN = 64  # on average: most processes write less and would scan each
 _STALE_SECONDS = 3600.0
 _CHANGED = (AttributeError, KeyError, RuntimeError, TypeError, ValueError)
 """What another Numba than the tested ones may raise where its insides are used."""
@@ -70,7 +70,6 @@ class Cache:
         self.limit_bytes = limit_bytes
         self._loaded: dict[str, Any] = {}
         self._lock = threading.RLock()
-        self._writes = 0
 
     def get(self, key: str, compile_it: Callable[[], Any]) -> Found:
         """The kernel of `key`; `compile_it` is called if it is neither here nor there.
@@ -125,9 +124,8 @@ class Cache:
             write_atomically(self.path(key), entry_bytes(key, stored))
         except OSError:
             return False
-        if self._writes % _WRITES_PER_SCAN == 0:
+        if os.urandom(1)[0] % _WRITES_PER_SCAN == 0:
             trim(self.folder, self.limit_bytes)
-        self._writes += 1
         return True
 
     def renew_lock(self) -> None:

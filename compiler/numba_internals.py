@@ -101,6 +101,8 @@ def load_object_code(stored: ObjectCode) -> Linked:
     """Link machine code into this process, for good."""
     with global_compiler_lock:
         engine = _engine()
+        if b"NRT_" in stored.code or b"_nrt_" in stored.code:
+            _make_runtime_known()
         engine.add_object_file(llvm.ObjectFileRef.from_data(stored.code))
         engine.finalize_object()
         address = engine.get_function_address(stored.symbol)
@@ -109,6 +111,17 @@ def load_object_code(stored: ObjectCode) -> Linked:
     return Linked(address, stored)
 
 
+@cache
+def _make_runtime_known() -> None:
+    """Let LLVM find Numba's runtime, or it would end the process.
+
+    Numba does so only where it compiles, and code that calls it may come from disk.
+    """
+    for name, address in _nrt_python.c_helpers.items():
+        llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
+
+
+@cache
 def module_header() -> tuple[str, str]:
     """Triple and data layout of modules for the target."""
     return llvm.get_process_triple(), _codegen()._data_layout
@@ -202,19 +215,12 @@ def operator_of(
 
 @cache
 def _engine() -> Any:
-    """An engine that links; what it has linked stays.
+    """An engine that links and compiles nothing; what it has linked stays.
 
-    What Numba compiled may call its runtime, whose symbols Numba makes known only where
-    it compiles: where code comes from disk, LLVM would end the process. The module that
-    llvmlite wants goes again, or the first link would compile it.
+    The module that llvmlite wants goes again, or the first link would compile it.
     """
-    for name, address in _nrt_python.c_helpers.items():
-        llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
-    codegen = _codegen()
-    settings: dict[str, Any] = {"opt": int(config.OPT)}
-    codegen._customize_tm_options(settings)
     target = llvm.Target.from_triple(llvm.get_process_triple())
-    machine = target.create_target_machine(**settings)
+    machine = target.create_target_machine(jit=True)
     module = llvm.parse_assembly("")
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.remove_module(module)

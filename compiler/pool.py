@@ -220,6 +220,7 @@ class Pool:
         self._library = library
         raw = np.zeros(WORDS + LINE, np.int64)
         self._words = raw[-raw.ctypes.data % (8 * LINE) // 8 :][:WORDS]
+        self.address = int(self._words.ctypes.data)  # what launches find in CELLS
         for word, name in zip((LOCK, UNLOCK, WAIT, WAKE, YIELD), _NEEDED, strict=False):
             function = ctypes.cast(getattr(library, name), ctypes.c_void_p)
             self._words[word] = function.value or 0
@@ -231,11 +232,6 @@ class Pool:
         self._places[:, 1] = np.arange(count + 1)
         self._handles = [*self._started(count, work)]
         _pools.append(self)
-
-    @property
-    def address(self) -> int:
-        """What a launch finds in `threads.CELLS`."""
-        return int(self._words.ctypes.data)
 
     def _at(self, word: int) -> ctypes.c_void_p:
         return ctypes.c_void_p(self.address + 8 * word)

@@ -212,7 +212,8 @@ def test_a_hit_counts_as_use(tmp_path):
     assert entry(cache, 61).stat().st_mtime > 1000
 
 
-def test_a_cache_keeps_within_its_bound(tmp_path):
+def test_a_cache_keeps_within_its_bound(tmp_path, monkeypatch):
+    monkeypatch.setattr(caching, "_WRITES_PER_SCAN", 1)
     cache = Cache(tmp_path, limit_bytes=1)
     found = get(cache, 62)
     assert result(found.address) == 62

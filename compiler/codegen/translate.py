@@ -124,7 +124,7 @@ def _module(tree: ast.FunctionDef, names: Mapping[str, Static], symbol: str) -> 
 
 
 def _parsed(text: str) -> ast.FunctionDef:
-    tree = ast.parse(textwrap.dedent(text)).body[0]
+    tree = ast.parse(text).body[0]
     if not isinstance(tree, ast.FunctionDef):
         raise Unsupported("not a function")
     return tree
@@ -133,7 +133,7 @@ def _parsed(text: str) -> ast.FunctionDef:
 @cache
 def _tree_of(code: Any) -> ast.FunctionDef:
     try:
-        return _parsed(inspect.getsource(code))
+        return _parsed(textwrap.dedent(inspect.getsource(code)))
     except (OSError, SyntaxError) as error:
         raise Unsupported(f"no source of {code.co_name}") from error
 

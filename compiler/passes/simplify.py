@@ -12,6 +12,7 @@ and the sum of one number its multiple.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -131,7 +132,7 @@ def _times(a: Any, b: Any) -> Any:
 
 
 def _is_power_of_two(value: Any) -> bool:
-    return bool(np.isfinite(value) and abs(np.frexp(value)[0]) == 0.5)
+    return abs(math.frexp(value)[0]) == 0.5  # of inf and NaN it is themselves
 
 
 def _divide(node: Node) -> Tensor | None:

@@ -118,6 +118,8 @@ class _Slices:
 
 def _along(shape: Shape, whole: Shape, bounds: Bounds) -> Bounds:
     """The bounds for an input that is broadcast: all of an axis that it repeats."""
+    if shape == whole:
+        return bounds
     starts, sizes, steps = bounds
     first = len(whole) - len(shape)
     repeated = [n == 1 != m for n, m in zip(shape, whole[first:], strict=True)]

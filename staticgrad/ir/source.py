@@ -6,6 +6,7 @@ import os
 import sys
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import FrameType
 
@@ -64,6 +65,7 @@ def here() -> Source | None:
     return Source(code.co_filename, frame.f_lineno, code.co_qualname)
 
 
+@cache
 def _hidden(file: str) -> bool:
     """Whether no line of this file is one of the user's program."""
     if file.startswith(_LIBRARY):

@@ -115,27 +115,27 @@ def _check_node(node: Node, bound: frozenset[str]) -> None:
 
 def node_symbols(node: Node) -> set[str]:
     """The names of sizes in the node's types and attributes."""
-    parts = [type_.shape for type_ in node.types]
-    parts += [v if type(v) is tuple else (v,) for v in node.attrs.values()]
     found: set[str] = set()
-    for dims in parts:
-        for dim in dims:
+    for type_ in node.types:
+        for dim in type_.shape:
+            if isinstance(dim, Size):
+                found |= dim.symbols()
+    for value in node.attrs.values():
+        for dim in value if type(value) is tuple else (value,):
             if isinstance(dim, Size):
                 found |= dim.symbols()
     return found
 
 
 def _check_outputs(node: Node) -> None:
-    right = len(node.outputs) == len(node.types)
-    fixed = node.op.outputs != VARIABLE
-    right = right and not (fixed and len(node.types) != node.op.outputs)
-    for tensor in node.outputs:
+    count = len(node.types)
+    right = len(node.outputs) == count and node.op.outputs in (count, VARIABLE)
+    for index, tensor in enumerate(node.outputs):
         right = right and tensor.node is node
+        if right and tensor.index != index:
+            raise CompilerBug(f"outputs require their own index, got {node}")
     if not right:
         raise CompilerBug(f"a node requires one type per own output, got {node}")
-    for index, tensor in enumerate(node.outputs):
-        if tensor.index != index:
-            raise CompilerBug(f"outputs require their own index, got {node}")
     for tensor in node.inputs:
         outputs = tensor.node.outputs
         if tensor.index >= len(outputs) or outputs[tensor.index] is not tensor:

@@ -40,19 +40,23 @@ def _slice_shape(
         if size == 0:
             _require_empty(start, n, step)
             continue
-        if any(isinstance(k, int) and k < 0 for k in (start, size, last)) or any(
-            isinstance(room, int) and room < 1 for room in (n - start, n - last)
-        ):
+        outside = _less(start, 0) or _less(size, 0) or _less(last, 0)
+        if outside or _less(n - start, 1) or _less(n - last, 1):
             rule = f"elements {start}..{last} within 0..{n - 1}"
             raise ShapeError(rule, "pass arrays of sizes for which it fits")
     return sizes
+
+
+def _less(dim: Dim, least: int) -> bool:
+    """Whether it is known to be less."""
+    return isinstance(dim, int) and dim < least
 
 
 def _require_empty(start: Dim, n: Dim, step: int) -> None:
     """Nothing begins near its axis: zeros around it are as many as the axis has."""
     below = start if step > 0 else start - step
     above = n - start - 1 + max(step, 0)
-    if any(isinstance(k, int) and k < 0 for k in (below, above)):
+    if _less(below, 0) or _less(above, 0):
         rule = f"a start within 0..{n}, got {start}"
         raise ShapeError(rule, "pass arrays of sizes for which it fits")
 
