@@ -257,7 +257,7 @@ def test_what_is_refused_is_compiled_by_numba():
 
 
 @pytest.mark.parametrize(
-    "function", [vm._machine, pool._launch, pool._work, gemm._gemm], ids=str
+    "function", [vm._machine, pool._launch, pool._work, gemm._gemm]
 )
 def test_what_serves_all_graphs_is_translated(function):
     """Numba would take seconds for it, which nobody would notice but users."""
