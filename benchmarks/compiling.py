@@ -18,7 +18,7 @@ from benchmarks.workloads import ALL
 
 GOALS = {"first ever": 3.0, "cold": 1.5, "warm": 0.1}
 IMPORTS = ("import numba", "numba's first use", "import staticgrad", "arrays")
-TWICE = "(again below)"
+TWICE = "(again)"
 
 
 def measure(name: str, scale: float, rounds: int) -> dict:
