@@ -25,7 +25,8 @@ def cancel_moves(graph: Graph) -> Graph:
     return rewrite(graph, CANCEL_MOVES)
 
 
-def _move(node: Node) -> Tensor | None:
+def cancelled(node: Node) -> Tensor | None:
+    """What takes the node's place; None where nothing cancels."""
     if isinstance(node.op.code, Elementwise):
         return _unbroadcast(node)
     if not isinstance(node.op.code, View):
@@ -132,4 +133,4 @@ RULES: dict[str, NodeRule] = {
     "slice": _slice,
 }
 
-CANCEL_MOVES = by_rule(_move)
+CANCEL_MOVES = by_rule(cancelled)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from staticgrad.compiler.passes.match import replaced
+from staticgrad.compiler.passes.cancel_moves import cancelled
+from staticgrad.compiler.passes.match import chase, replaced
 from staticgrad.ir.graph import Graph, rebuilt
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Elementwise
@@ -102,7 +103,9 @@ class _Slices:
         """That of `now`, which is `old` as it has become; at most MOST_STEPS deep."""
         key = now.node.number, now.index, bounds
         if key not in self.made:
-            self.made[key] = self._made(old, now, bounds)
+            made = self._made(old, now, bounds)
+            simpler = chase(cancelled, made.node)
+            self.made[key] = made if simpler is None else simpler
         return self.made[key]
 
     def _made(self, old: Tensor, now: Tensor, bounds: Bounds) -> Tensor:
