@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from staticgrad.compiler.costs import CHEAP, cost_of
-from staticgrad.compiler.fuse import Timing
+from staticgrad.compiler.fuse import Timing, ordered
 from staticgrad.compiler.groups import Group, read_axes
 from staticgrad.compiler.layouts import AxisMap, base_of, is_free
 from staticgrad.ir.graph import Graph
@@ -53,7 +53,7 @@ class _Work:
         roots: Collection[Tensor],
         timing: Timing,
     ) -> None:
-        self.place = {node: number for number, node in enumerate(graph.nodes)}
+        self.place = {node: k for k, node in enumerate(ordered(graph, timing))}
         self.replaced = set(timing.late.values())
         self.roots = frozenset(roots)
         self.in_memory = set(roots)

@@ -277,7 +277,7 @@ class _Reversing:
             starts = {seeds[c]: or_zeros(total, c) for c, _, total in carried}
             results = self._replay(found, seeds, starts)
         asked = {b: seed for b, seed in self.turned.items() if b in self.starts}
-        moving_on = any(seed in self.going for seed in asked.values())
+        moving_on = not set(self.going).isdisjoint(asked.values())
         last = self.firsts | (self._forward() if moving_on else {})
         return results | {b: last[seed] for b, seed in asked.items()}
 

@@ -231,6 +231,35 @@ def test_second_derivatives_of_captures_and_of_what_is_nested():
     sg.testing.check_jvp(lambda x: sg.grad(sg.sum(composed(x, 2)), x), X[:3])
 
 
+def coupled(x, w):
+    """Carries that read each other, each used twice behind the loop."""
+    a, b, c = sg.while_loop(
+        lambda c: sg.mean(c[0] ** 2) > 0.05,
+        lambda c: (
+            c[0] * 0.7 * sg.cos(c[2]) ** 2,
+            c[1] + sg.sin(c[0]) * c[2] * w,
+            c[2] * 0.9 + 0.1 * c[0] * w,
+        ),
+        (sg.tanh(x), x * 0.1, x * w),
+    )
+    return sg.sum(b**2) + sg.sum(c * a)
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_second_derivatives_of_carries_that_read_each_other(target):
+    x, w = (sg.input(name, (3,), "float64") for name in "xw")
+    v = np.array([1.0, -2.0, 0.5])
+    y = coupled(x, w)
+    slopes = sg.grad(y, [x, w])
+    twice = sg.grad(sum(sg.sum(g * v) for g in slopes), [x, w])
+    ahead = sg.jvp(slopes, [x, w], [v, v])
+    for outputs in ([twice, ahead], twice, ahead):  # what is fused differs
+        sg.compile(outputs, inputs=[x, w], target=target)
+    found = sg.compile([twice, ahead], target=target)([0.5, 1.0, 2.0], [0.3, 0.2, 0.1])
+    np.testing.assert_allclose(*found, rtol=1e-12)
+    sg.testing.gradgradcheck(coupled, X[:3], X[3:6], directions=2)
+
+
 def test_gradients_of_loops_over_examples():
     x = sg.input("x", (4,), "float64")
     one = sg.input("one", (), "float64")
