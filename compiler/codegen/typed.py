@@ -90,7 +90,8 @@ def _is_whole(x: Typed) -> bool:
 
 def unliteral(x: Typed) -> Typed:
     """X as a value of its type and no literal."""
-    return Typed(types.unliteral(x.kind), x.value)
+    kind = types.unliteral(x.kind)
+    return x if kind is x.kind else Typed(kind, x.value)
 
 
 def constant(value: Any) -> Typed:
@@ -184,6 +185,8 @@ def intrinsic(
 
 def converted(b: Any, x: Typed, kind: Any) -> Typed:
     """X as another type of number."""
+    if x.kind is kind:
+        return x
     if x.kind == kind or types.unliteral(x.kind) == types.unliteral(kind):
         return Typed(kind, x.value)
     x = unliteral(x)
