@@ -71,6 +71,8 @@ def _of_loop(
     plan: Plan, kernel: LoopKernel, position: int, part: int
 ) -> Iterator[tuple[int, bool, Span]]:
     values = dict(plan.values)
+    if kernel.axes[0] == 1:  # its loop is no loop: it has no empty range
+        raise CompilerBug(f"plan: {kernel.name} of one index is part of a region")
     chunks, size = plan.chunks[position]
     bounds = [(0, evaluate(axis, values) - 1) for axis in kernel.axes]
     bounds[0] = part * size, min((part + 1) * size - 1, bounds[0][1])

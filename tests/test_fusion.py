@@ -409,6 +409,13 @@ def test_views_of_pieces_are_written_where_they_belong(name):
     assert f.memory.arena_bytes == 0
 
 
+def test_a_kernel_of_single_numbers_has_no_loop():
+    x = sg.input("x", ())
+    f = sg.compile(sg.sin(x) * x)
+    assert "for" not in f.source()
+    assert f(np.float32(0.5)) == pytest.approx(0.5 * np.sin(0.5))
+
+
 def test_a_piece_that_is_read_twice_or_returned_is_copied():
     x = sg.input("x", (4,), "float64")
     z = sg.sin(x[0]) * x[1]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.compiler.kernels import GemmKernel
+from staticgrad.compiler.apart import check_regions
+from staticgrad.compiler.kernels import GemmKernel, LoopKernel
 from staticgrad.compiler.verify_memory import verify_plan
 from staticgrad.errors import CompilerBug
 
@@ -161,6 +162,16 @@ def test_a_region_in_parts_of_other_rows_is_noticed(plan):
     region = plan.regions[0]
     assert_noticed(plan, replace(region, rows=region.rows + 8), "parts that meet")
     assert_noticed(plan, replace(region, rows=0), "parts of 0 rows")
+
+
+def test_a_region_over_a_kernel_of_one_index_is_noticed(plan):
+    region, kernels = plan.regions[0], list(plan.schedule.kernels)
+    inside = range(region.first, region.stop)
+    place = next(k for k in inside if isinstance(kernels[k], LoopKernel))
+    kernels[place] = replace(kernels[place], axes=(1, *kernels[place].axes[1:]))
+    schedule = replace(plan.schedule, kernels=tuple(kernels))
+    with pytest.raises(CompilerBug, match="of one index is part of a region"):
+        check_regions(replace(plan, schedule=schedule))
 
 
 def test_a_region_that_is_left_out_of_lives_is_noticed(plan):
