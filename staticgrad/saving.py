@@ -60,6 +60,8 @@ def replace(path: Path, content: bytes) -> None:
     """Put `content` at `path` in one step."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"save requires a folder, got none at {path.parent}")
+    if path.is_dir():
+        raise IsADirectoryError(f"save requires a file, got the folder {path}")
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

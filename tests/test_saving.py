@@ -92,6 +92,8 @@ def test_files_of_another_kind_are_refused(tmp_path):
         trainer.load(tmp_path / "plain")
     with pytest.raises(FileNotFoundError, match="save requires a folder, got none at"):
         trainer.save(tmp_path / "nowhere" / "file")
+    with pytest.raises(IsADirectoryError, match="requires a file, got the folder"):
+        trainer.save(tmp_path)
     with pytest.raises(FileNotFoundError, match="none at"):
         trainer.load(tmp_path / "missing")
 
