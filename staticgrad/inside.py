@@ -208,6 +208,8 @@ def _dependent_results(node: Node, found: set[Tensor]) -> Iterable[Tensor]:
         return _of_loop(node, [False, *given], 1)
     if form == "repeat":
         return _of_loop(node, given, 0)
+    if form == "replay":
+        return _of_replay(node, given)
     if form == "branch" and not given[0]:
         columns = [_hits(graph, given[1:]) for graph in node.graphs]
         rows = zip(node.outputs, zip(*columns, strict=True), strict=True)
@@ -220,6 +222,34 @@ def _hits(graph: Graph, flags: Sequence[bool]) -> list[bool]:
     pairs = zip(graph.inputs, flags, strict=True)
     known = dependent(graph.outputs, {t for t, flag in pairs if flag})
     return [t in known for t in graph.outputs]
+
+
+def _of_replay(node: Node, given: list[bool]) -> Iterable[Tensor]:
+    """One graph takes carries forward, the other, which sees both, cotangents back."""
+    forward, backward = node.graphs
+    before = 1 + len(node.inputs) - len(backward.inputs)  # steps, snapshots
+    if any(given[:before]):
+        return node.outputs
+    first = before + node.attrs["carries"]
+    last = first + node.attrs["cotangents"]
+    carried, more = given[before:first], given[last:]
+    carried = _settled(forward, carried, more)
+    turned = _settled(backward, given[first:last], more, carried)
+    hits = _hits(backward, [False, *carried, *turned, *more])
+    every = (*turned, *hits[len(turned) :])
+    return [t for t, hit in zip(node.outputs, every, strict=True) if hit]
+
+
+def _settled(
+    graph: Graph, flags: list[bool], more: list[bool], known: Sequence[bool] = ()
+) -> list[bool]:
+    """Which carries of a body, its first outputs, depend in this or a later step."""
+    while True:
+        hits = _hits(graph, [False, *known, *flags, *more])
+        found = [a or b for a, b in zip(flags, hits, strict=False)]
+        if found == flags:
+            return found
+        flags = found
 
 
 def _of_loop(node: Node, flags: list[bool], first: int) -> Iterable[Tensor]:

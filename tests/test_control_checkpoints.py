@@ -231,6 +231,37 @@ def test_second_derivatives_of_captures_and_of_what_is_nested():
     sg.testing.check_jvp(lambda x: sg.grad(sg.sum(composed(x, 2)), x), X[:3])
 
 
+def rows(c, x, checkpoints):
+    """What a loop inside stacks."""
+    return sg.scan(
+        lambda a, v: (sg.sin(a) * v, a), c, sg.stack([c, x]), checkpoints=checkpoints
+    )[1]
+
+
+NESTED = {
+    "scan": lambda x: sg.scan(
+        lambda c, v: (sg.sum(rows(c, v, 1), 0), c), x, sg.stack([x, 2 * x]),
+        checkpoints=1,
+    )[0],
+    "fori_loop": lambda x: sg.fori_loop(
+        0, 3, lambda _, c: c / (1 + c * c) + sg.sum(rows(c, x, 2), 0), x, checkpoints=2
+    ),
+    "cond": lambda x: sg.fori_loop(
+        0, 3,
+        lambda i, c: sg.cond(i > 0, lambda: sg.tanh(sg.sum(rows(c, x, 1), 0)),
+                             lambda: 2 * c),
+        x, checkpoints=1,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_second_derivatives_of_loops_with_checkpoints_in_each_other(name):
+    """What goes forward reads nothing of what comes back, nor of loops that do."""
+    sg.testing.gradgradcheck(lambda x: NESTED[name](x), X[:3], directions=3)
+    sg.testing.check_jvp(lambda x: sg.grad(sg.sum(NESTED[name](x) ** 2), x), X[:3])
+
+
 def coupled(x, w):
     """Carries that read each other, each used twice behind the loop."""
     a, b, c = sg.while_loop(
