@@ -55,6 +55,7 @@ FEW_TERMS = 16  # up to here B is small, and C is better written row by row
 MOST_ROWS = 1 << 40
 FEW_THIN = 4  # rows of A under which rows of B stream past; up to MOST_THIN where far:
 FAR_BYTES = 12_000_000  # of B, which does not stay in a cache then
+THIN_BYTES = 1024  # of a row at least: shorter ones are left too soon
 THIN_COLUMNS = 512  # of a part at least, so that rows are read at some length
 CHUNK_BYTES = 1 << 18  # of B, while rows pass: a part of any L2 cache
 DEPTH_UNIT = 16
@@ -119,7 +120,7 @@ def described(
     if b_transposed and a_step == 1 and by_dots(m, k):
         table[AT_DOTS] = leaf_address(DOTS, itemsize)
         table[DEPTH] = dot_depth(k)
-    elif not b_transposed and k > FEW_TERMS and _is_thin(table, m, far):
+    elif not b_transposed and k > FEW_TERMS and _is_thin(table, m, n, far):
         table[AT_TILES] = leaf_address(THIN_FAR if far else THIN, itemsize)
         table[WIDTH : PANELS + 1] = n, k, m, n, NONE
     else:
@@ -128,11 +129,12 @@ def described(
     return table
 
 
-def _is_thin(table: npt.NDArray[np.int64], m: int, far: bool) -> bool:
+def _is_thin(table: npt.NDArray[np.int64], m: int, n: int, far: bool) -> bool:
     """Whether the rows of B stream past: under few of A, and C = A B or A B + C."""
     alpha, beta = table[blas.ALPHA : blas.BETA + 1].view(np.float64)
     most = MOST_THIN if far else FEW_THIN
-    return m <= most and alpha == 1.0 and beta in (0.0, 1.0)
+    fits = m <= most and n * table[blas.BYTES] >= THIN_BYTES
+    return bool(fits and alpha == 1.0 and beta in (0.0, 1.0))
 
 
 def _choose_loops(

@@ -41,6 +41,7 @@ def road(request, monkeypatch):
         monkeypatch.setattr(gemm_small, "MOST_TILED", 0)
     if number > 2:
         monkeypatch.setattr(gemm, "FAR_BYTES", 0)
+        monkeypatch.setattr(gemm, "THIN_BYTES", 0)
 
 
 roads = pytest.mark.usefixtures("road")
