@@ -19,7 +19,8 @@ from staticgrad.compiler.assembler import aligned_rows
 from staticgrad.compiler.calling import Machine
 from staticgrad.compiler.failures import failure
 from staticgrad.compiler.instructions import Sized
-from staticgrad.ir.node import Input, aligned_empty
+from staticgrad.ir.aligned import aligned_empty
+from staticgrad.ir.node import Input
 from staticgrad.ir.size import Shape, evaluate
 from staticgrad.ir.types import DType
 

@@ -34,7 +34,7 @@ from staticgrad.compiler.program import Code, Words
 from staticgrad.compiler.scalars import CODES
 from staticgrad.compiler.schedule import Schedule, output_targets
 from staticgrad.errors import CompilerBug
-from staticgrad.ir.node import ALIGNMENT
+from staticgrad.ir.aligned import ALIGNMENT
 from staticgrad.ir.size import evaluate
 
 OPCODES = {

@@ -3,9 +3,9 @@
 ``y = view(x)``  ->  ``y = view(copy(x))``   where no strides express the view
 ``matmul(x, y)`` ->  ``matmul(copy(x), y)``  where BLAS cannot read x
 outputs and new values of leaves that are views or leaves become copies, unless an
-output is all of what a node computes, in another shape; and so does a
-new value that anything else needs, or that reads its leaf in another order: afterwards
-the new value of a leaf can be written straight into the leaf.
+output is all of what a node computes, in another shape. So does a new value that
+anything else needs, or that reads its leaf in another order: afterwards the new value
+of a leaf can be written straight into the leaf.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from staticgrad.compiler.offsets import Compiled, improve
 from staticgrad.compiler.plan import Plan, Region
 from staticgrad.compiler.regions import find
 from staticgrad.compiler.schedule import ControlKernel, Schedule, Step
-from staticgrad.ir.node import ALIGNMENT
+from staticgrad.ir.aligned import ALIGNMENT
 from staticgrad.ir.size import evaluate
 
 # Up to FEW buffers a few rounds in Python take up to 10 ms and reach the bound in 19

@@ -15,7 +15,7 @@ from staticgrad.compiler.kernels import FinishKernel
 from staticgrad.compiler.rerun import Recipe, Uses
 from staticgrad.compiler.schedule import Schedule, reads, writes
 from staticgrad.compiler.work import work
-from staticgrad.ir.node import ALIGNMENT
+from staticgrad.ir.aligned import ALIGNMENT
 
 
 def facts_of(

@@ -20,7 +20,7 @@ from staticgrad.compiler.flat import Flat, flatten
 from staticgrad.compiler.kernels import FinishKernel, GemmKernel, LoopKernel, Site
 from staticgrad.compiler.schedule import ControlKernel, Schedule, Step
 from staticgrad.errors import CompilerBug
-from staticgrad.ir.node import aligned_copy
+from staticgrad.ir.aligned import aligned_copy
 from staticgrad.ir.size import Dim
 
 Words = npt.NDArray[np.int64]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.ir.node import aligned_empty
+from staticgrad.ir.aligned import aligned_empty
 
 
 def test_input_shapes():

@@ -29,7 +29,8 @@ from staticgrad.compiler.program import Code, compile_schedule
 from staticgrad.compiler.requirements import accept
 from staticgrad.compiler.schedule import Buffer, Schedule, stored_by
 from staticgrad.compiler.watch import takes_long, watched
-from staticgrad.ir.node import AWAY, LARGE, aligned_empty, bring_home
+from staticgrad.ir.aligned import LARGE, aligned_empty
+from staticgrad.ir.node import AWAY, bring_home
 from staticgrad.ir.size import evaluate
 
 Array = npt.NDArray[Any]

@@ -18,7 +18,7 @@ from staticgrad.compiler.codegen.loops import SIGNATURE, kernel_source
 from staticgrad.compiler.codegen.pointers import STOP
 from staticgrad.compiler.codegen.scratch import scratch_bytes
 from staticgrad.compiler.kernels import LoopKernel, is_polled
-from staticgrad.ir.node import ALIGNMENT
+from staticgrad.ir.aligned import ALIGNMENT
 from staticgrad.ir.size import evaluate
 
 STATUS_WORDS = 8

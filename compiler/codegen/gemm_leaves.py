@@ -150,15 +150,16 @@ def _dots(number: Callable[[float], Any]) -> Callable[..., None]:
         while m > 0:
             rows = min(1 if m == 1 else (2 if m == 2 else FEW), lanes)
             across, j = lanes // rows, 0
-            if rows == 1 and k >= LONG:
+            long = rows == 1 and k >= LONG
+            if long:
                 across = min(lanes, FEW)
             while j < n:
                 row, place = b + j * b_row * size, c + j * size
-                if rows == 1 and k >= LONG and n - j == 1:
+                if long and n - j == 1:
                     dots_pair(
                         a, a_row, row, b_row, place, c_row, k, alpha, beta, n - j, m
                     )
-                elif rows == 1 and k >= LONG:
+                elif long:
                     dots_long(
                         a, a_row, row, b_row, place, c_row, k, alpha, beta, n - j, m
                     )

@@ -66,7 +66,7 @@ from staticgrad.compiler.kernels import (
     When,
     result_of,
 )
-from staticgrad.ir.node import ALIGNMENT
+from staticgrad.ir.aligned import ALIGNMENT
 from staticgrad.ir.size import Dim
 from staticgrad.ir.source import at
 

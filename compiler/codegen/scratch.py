@@ -14,7 +14,7 @@ from staticgrad.compiler.codegen.draws import OVERHANG
 from staticgrad.compiler.codegen.pieces import BLOCK, Pieces
 from staticgrad.compiler.collapse import loops_of
 from staticgrad.compiler.kernels import LoopKernel
-from staticgrad.ir.node import ALIGNMENT
+from staticgrad.ir.aligned import ALIGNMENT
 from staticgrad.ir.size import evaluate
 
 

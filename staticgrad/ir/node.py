@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.errors import DTypeError, ShapeError
+from staticgrad.ir.aligned import aligned_copy
 from staticgrad.ir.op import Op, View
 from staticgrad.ir.size import Dim, Shape
 from staticgrad.ir.source import Source, at, here
@@ -30,15 +31,6 @@ if TYPE_CHECKING:
     _DType = npt.DTypeLike | None
 
 _numbers = itertools.count()
-
-ALIGNMENT = 64
-_PAGE = 4096
-LARGE = 4 * _PAGE
-_starts = itertools.cycle(range(0, _PAGE, 512))
-"""Where in a page large arrays begin, each elsewhere than those before it. A processor
-compares addresses within pages: it takes a load just behind a store for one of what was
-stored, and places of equal address in many arrays push each other out of the L1 cache.
-"""
 
 
 class Node:
@@ -383,23 +375,6 @@ def bring_home() -> None:
             owner.fetch()
 
 
-def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """An uninitialised C-order array whose first byte is 64-byte aligned."""
-    dtype = np.dtype(dtype)
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    unit, first = (ALIGNMENT, 0) if size < LARGE else (_PAGE, next(_starts))
-    raw = np.empty(size + unit, np.uint8)
-    start = (first - raw.ctypes.data) % unit
-    return raw[start : start + size].view(dtype).reshape(shape)
-
-
-def aligned_copy(value: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """`value` as a C-order array in native byte order, 64-byte aligned."""
-    result = aligned_empty(value.shape, value.dtype.newbyteorder("="))
-    result[...] = value
-    return result
-
-
 class Input(Tensor):
     """A value given at each call."""
 
@@ -488,22 +463,6 @@ def static_shape(shape: Shape) -> tuple[int, ...] | None:
 
 
 __all__ = [
-    "ALIGNMENT",
-    "AWAY",
-    "LARGE",
-    "Constant",
-    "Dim",
-    "Input",
-    "Node",
-    "Parameter",
-    "State",
-    "Storage",
-    "Stored",
-    "Tensor",
-    "aligned_copy",
-    "aligned_empty",
-    "bring_home",
-    "seen_through",
-    "send_away",
-    "static_shape",
+    "AWAY", "Constant", "Dim", "Input", "Node", "Parameter", "State", "Storage",
+    "Stored", "Tensor", "bring_home", "seen_through", "send_away", "static_shape",
 ]  # fmt: skip
