@@ -22,17 +22,19 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from staticgrad.compiler import blas, pointers
+from staticgrad.compiler import blas, gemm_narrow, pointers
 from staticgrad.compiler.cache import kernel_key
 from staticgrad.compiler.codegen import processor
 from staticgrad.compiler.codegen.gemm import TALL, plan_of
 from staticgrad.compiler.codegen.gemm_leaves import (
+    BACK,
     COPY,
     DOTS,
     THIN,
     THIN_FAR,
     TILES,
     TRANSPOSE,
+    TURN,
     leaf_address,
 )
 from staticgrad.compiler.codegen.gemm_small import TILED
@@ -47,6 +49,7 @@ FLOPS_PER_PART = 800_000  # 3-8 us on one core, by the processor
 MOST_PARTS = 64
 PART_ROWS, ROWS_MORE = 48, 16
 """At least so many rows, and more in such steps: whole tiles of 4, 8 and 16 rows."""
+NARROW_ROWS = 256  # at least, so that turning B costs little, and A is read at length
 PART_COLUMNS = 32  # and more in such steps: whole tiles, and 128 bytes of float32
 DEPTH_PLAIN, DEPTH_STRIDED, DEPTH_PANEL, DEPTH_DOTS = 512, 128, 256, 8192
 # Dots cost about 1 + 44 / k of what a product has to, panels 1 + 5 / m.
@@ -61,12 +64,13 @@ CHUNK_BYTES = 1 << 18  # of B, while rows pass: a part of any L2 cache
 DEPTH_UNIT = 16
 PANEL_BYTES = (2 * DEPTH_PANEL + DEPTH_UNIT) * 128
 
-(AT_TILES, AT_PACK, AT_DOTS, SWAPPED, WIDTH, DEPTH, STRIP, CHUNK, PANELS) = range(
-    blas.OURS, blas.OURS + 9
-)
+(AT_TILES, AT_PACK, AT_DOTS, SWAPPED, WIDTH, DEPTH, STRIP, CHUNK, PANELS, AT_BACK,
+ BLOCK, ALPHA, BETA) = range(blas.OURS, blas.OURS + 13)  # fmt: skip
 """Words of the table: addresses of pieces; whether C^T = B^T A^T is computed; columns
 of a tile; terms summed at a time; rows and columns that pass at a time where B is read
-in place; which columns of B come by panels (all, the rest that fills no tile, none)."""
+in place; which columns of B come by panels (all, the rest that fills no tile, none);
+the piece that turns C^T back, from a panel of so many columns; what tiles multiply
+their sums and C by."""
 NONE, REST, ALL = range(3)
 
 
@@ -105,13 +109,24 @@ def described(
     m, n, k = (int(size) for size in table[: blas.K + 1])
     blas.cut(table, part or parts_of(m, n, k), FLOPS_PER_PART)
     table[blas.FUNCTION] = 0
-    if describe_small(table, in_parts=part is not None):
+    road = gemm_narrow.road(table)
+    if road == gemm_narrow.TILES and describe_small(table, in_parts=part is not None):
         return table
     lda, ldb, ldc = (int(ld) for ld in table[blas.LDA : blas.LDC + 1])
     itemsize = int(table[blas.BYTES])
     a_transposed, b_transposed = table[blas.A_TRANSPOSED], table[blas.B_TRANSPOSED]
     a_step = lda if a_transposed else 1
-    if n == 1 and ldc == 1:
+    table[ALPHA : BETA + 1] = table[blas.ALPHA : blas.BETA + 1]
+    if road == gemm_narrow.DOTS:
+        table[AT_DOTS] = leaf_address(gemm_narrow.piece_of(n), itemsize)
+        table[AT_PACK] = 0 if b_transposed else leaf_address(TURN, itemsize)
+        table[DEPTH] = gemm_narrow.depth_of(n, k, itemsize)
+        return table
+    if road == gemm_narrow.TURNED_BACK:
+        table[AT_BACK] = leaf_address(BACK, itemsize)
+        table[BLOCK] = gemm_narrow.block_of(n, itemsize)
+        table[ALPHA : BETA + 1].view(np.float64)[:] = 1.0, 0.0
+    if road == gemm_narrow.TURNED_BACK or (n == 1 and ldc == 1):
         # A column is the row of the transposed product.
         table[SWAPPED] = 1
         m, n, a_step = n, m, 1 if b_transposed else ldb
@@ -131,7 +146,7 @@ def described(
 
 def _is_thin(table: npt.NDArray[np.int64], m: int, n: int, far: bool) -> bool:
     """Whether the rows of B stream past: under few of A, and C = A B or A B + C."""
-    alpha, beta = table[blas.ALPHA : blas.BETA + 1].view(np.float64)
+    alpha, beta = table[ALPHA : BETA + 1].view(np.float64)
     most = MOST_THIN if far else FEW_THIN
     fits = m <= most and n * table[blas.BYTES] >= THIN_BYTES
     return bool(fits and alpha == 1.0 and beta in (0.0, 1.0))
@@ -187,7 +202,8 @@ def parts_of(m: int, n: int, k: int) -> tuple[int, int]:
         return rows, columns
     least = THIN_COLUMNS if m <= MOST_THIN else PART_COLUMNS
     few_columns = _shared_part(n, wanted, least, PART_COLUMNS)
-    few_rows = _shared_part(m, wanted, PART_ROWS, ROWS_MORE)
+    least = NARROW_ROWS if 1 < n <= gemm_narrow.MOST_COLUMNS else PART_ROWS
+    few_rows = _shared_part(m, wanted, least, ROWS_MORE)
     if longest_share(n, few_columns) / n <= longest_share(m, few_rows) / m:
         return rows, few_columns
     return few_rows, columns
@@ -221,19 +237,18 @@ def _address(by_library: bool) -> int:
 
 
 _compiled = njit(nogil=True, error_model="numpy", inline="always")
-_call_5, _call_11, _call_12 = caller(5), caller(11), caller(12)
+_call_5, _call_7, _call_11, _call_12 = (caller(count) for count in (5, 7, 11, 12))
 
 
 @_compiled
-def _tiled(table, a, a_row, a_step, b, b_row, c, m, n, panel):
+def _tiled(table, a, a_row, a_step, b, b_row, c, c_row, m, n, panel):
     """One product. B is read where it lies up to column `whole`, then by panels.
 
     Where it lies, all columns of C pass under a strip of rows, or under all rows; a
     panel of columns passes under all rows.
     """
     size, width = load_int64(table, blas.BYTES), load_int64(table, WIDTH)
-    k, c_row = load_int64(table, blas.K), load_int64(table, blas.LDC)
-    b_step, b_column, whole, done = b_row, 1, n, 0
+    k, b_step, b_column, whole, done = load_int64(table, blas.K), b_row, 1, n, 0
     if load_int64(table, PANELS) == REST:
         whole = n - n % width
     elif load_int64(table, PANELS) == ALL:
@@ -257,7 +272,7 @@ def _tiled(table, a, a_row, a_step, b, b_row, c, m, n, panel):
                     (
                         left + i * a_row * size, a_row, a_step, right, step,
                         c + (i * c_row + j) * size, c_row, min(rows, m - i), columns,
-                        deep, table + 8 * blas.ALPHA, done,
+                        deep, table + 8 * ALPHA, done,
                     ),
                 )  # fmt: skip
                 i += rows
@@ -269,6 +284,7 @@ def _tiled(table, a, a_row, a_step, b, b_row, c, m, n, panel):
 def _one(table, a, b, c, m, n, panel):
     """One product of m x n, from the addresses of the first elements."""
     k, c_row = load_int64(table, blas.K), load_int64(table, blas.LDC)
+    size = load_int64(table, blas.BYTES)
     a_row, b_row = load_int64(table, blas.LDA), load_int64(table, blas.LDB)
     a_transposed = load_int64(table, blas.A_TRANSPOSED) != 0
     if load_int64(table, SWAPPED):
@@ -278,18 +294,34 @@ def _one(table, a, b, c, m, n, panel):
     if a_transposed:
         a_row, a_step = 1, a_row
     if load_int64(table, AT_DOTS):
-        scale, size = table + 8 * blas.ALPHA, load_int64(table, blas.BYTES)
+        scale, pack = table + 8 * ALPHA, load_int64(table, AT_PACK)
         done, depth = 0, load_int64(table, DEPTH)
         while done < max(k, 1):
-            left, right = a + done * size, b + done * size
+            left, right, step = a + done * size, b + done * size, b_row
             deep = min(depth, k - done)
+            if pack:
+                _call_5(pack, (b + done * b_row * size, b_row, panel, deep, n))
+                right, step = panel, deep
             _call_11(
                 load_int64(table, AT_DOTS),
-                (left, a_row, right, b_row, c, c_row, m, n, deep, scale, done),
+                (left, a_row, right, step, c, c_row, m, n, deep, scale, done),
             )
             done += depth
         return
-    _tiled(table, a, a_row, a_step, b, b_row, c, m, n, panel)
+    i, turns, block = 0, load_int64(table, AT_BACK), n
+    if turns:
+        block = load_int64(table, BLOCK)
+    while i < n:
+        columns, place, row = min(block, n - i), c, c_row
+        if turns:
+            place, row = panel, columns
+        _tiled(
+            table, a, a_row, a_step, b + i * size, b_row, place, row, m, columns, panel
+        )
+        if turns:
+            to, scale = c + i * c_row * size, table + 8 * blas.ALPHA
+            _call_7(turns, (panel, columns, to, c_row, columns, m, scale))
+        i += columns
 
 
 def _gemm(operands, table, begin, end, context):

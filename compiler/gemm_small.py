@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from staticgrad.compiler import blas
+from staticgrad.compiler import blas, gemm_narrow
 from staticgrad.compiler.codegen.gemm import TALL, plan_of
 from staticgrad.compiler.codegen.gemm_small import (
     BY_DOTS,
@@ -83,7 +83,8 @@ def small_kernel(table: npt.NDArray[np.int64], in_parts: bool = False) -> int | 
     """Which of these kernels computes a product, if one does."""
     known: list[int] = table.tolist()
     m, n, k = known[: blas.K + 1]
-    if m * n * k < 1 or not plan_of().masks:
+    narrow = gemm_narrow.road(table) != gemm_narrow.TILES
+    if narrow or m * n * k < 1 or not plan_of().masks:
         return None
     a, b = _sides(known)
     if n == 1 and known[blas.LDC] == 1:

@@ -12,12 +12,13 @@ import pytest
 from hand_made import product
 
 import staticgrad as sg
-from staticgrad.compiler import blas, gemm, gemm_rule, gemm_small
+from staticgrad.compiler import blas, gemm, gemm_narrow, gemm_rule, gemm_small
 from staticgrad.compiler import numba_internals as internals
 from staticgrad.compiler.codegen import gemm_leaves
 from staticgrad.compiler.codegen import gemm_small as kernels
 from staticgrad.compiler.codegen.gemm import plan_of
 from staticgrad.compiler.codegen.native import ir_of
+from staticgrad.compiler.codegen.processor import vector_bytes
 
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 ROUNDING = {FLOAT32: 6e-8, FLOAT64: 1.2e-16}
@@ -28,7 +29,10 @@ dtypes = pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64], ids=str)
 layouts = pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 
 
-ROADS = ["one call where small", "tiles in one call", "the driver", "from afar"]
+ROADS = [
+    "one call where small", "tiles in one call", "the driver", "from afar",
+    "few columns",
+]  # fmt: skip
 
 
 @pytest.fixture(params=ROADS)
@@ -42,6 +46,9 @@ def road(request, monkeypatch):
     if number > 2:
         monkeypatch.setattr(gemm, "FAR_BYTES", 0)
         monkeypatch.setattr(gemm, "THIN_BYTES", 0)
+    if number > 3:
+        monkeypatch.setattr(gemm_narrow, "LEAST", 0)
+        monkeypatch.setattr(gemm_narrow, "ADDING", 0)
 
 
 roads = pytest.mark.usefixtures("road")
@@ -137,6 +144,7 @@ def test_few_rows_or_columns(layout, dtype):
         (1, 1025, 18), (2, 1023, 21), (3, 2050, 19), (4, 1040, 36), (5, 70, 130),
         (6, 33, 40), (7, 1033, 17), (8, 48, 521), (1, 37, 600), (1, 3, 1041),
         (1, 5, 512), (700, 1, 530), (1029, 1, 40), (2, 9, 515), (9, 40, 20),
+        (70, 2, 2100), (2100, 3, 70), (600, 5, 80), (90, 8, 600), (33, 4, 1030),
     ]:  # fmt: skip
         check(m, n, k, dtype, layout, beta=m % 2, gap=n % 3)
 
@@ -247,7 +255,9 @@ def test_nothing_behind_the_matrices_is_read(layout, dtype):
 @dtypes
 @layouts
 def test_the_order_and_grouping_of_parts_change_no_bit(layout, dtype):
-    for m, n, k in [(400, 96, 128), (96, 400, 128), (100, 120, 600)]:
+    for m, n, k in [
+        (400, 96, 128), (96, 400, 128), (100, 120, 600), (1100, 3, 900), (900, 8, 700),
+    ]:  # fmt: skip
         a, b = numbers((m, k), dtype), numbers((k, n), dtype, 1)
         left, right = stored(a, layout[0] == "T"), stored(b, layout[1] == "T")
         kernel = product(
@@ -313,6 +323,27 @@ def test_what_is_large_goes_to_openblas():
     assert table[blas.FUNCTION] == blas.address_of(FLOAT32)
     functions = gemm.addresses(np.array([gemm.describe(small, {}), table]))
     assert functions.tolist() == [gemm.kernel_address(), blas.kernel_address()]
+
+
+def test_few_columns_do_not_take_tiles():
+    """In registers of 64 bytes; what is small, or fills half of one, does."""
+    if not plan_of().masks:
+        pytest.skip("requires masks")
+    tiles, dots, back = range(3)
+    half = vector_bytes() // 8
+    for (m, n, k), transposed, expected in [
+        ((256, 2, 256), False, dots), ((256, half, 256), False, dots),
+        ((256, 2, 256), True, back), ((256, half, 256), True, back),
+        ((256, half + 1, 256), False, tiles), ((256, half + 1, 256), True, tiles),
+        ((256, 1, 256), False, tiles), ((16, 2, 16), False, tiles),
+        ((1000, 2, 5), False, tiles), ((1000, 2, 5), True, tiles),
+    ]:  # fmt: skip
+        table = blas.shape_of(product(m, n, k, transposed=(transposed, False)), {})
+        assert gemm_narrow.road(table) == expected, (m, n, k, transposed)
+        found = gemm.described(table)
+        if expected != tiles:
+            assert bool(found[gemm.AT_DOTS]) == (expected == dots)
+            assert bool(found[gemm.AT_BACK]) == (expected == back)
 
 
 def test_small_products_are_computed_in_one_call():

@@ -276,7 +276,7 @@ square_full, square_edge = _square(False), _square(True)
 MANY = 1 << 10  # as many as there are lanes
 
 
-class _Dots:
+class Dots:
     """Emits the products of `rows` rows of A with rows of B^T, as many as fit.
 
     As many sums as there are lanes, so that adding up the lanes of all of them gives
@@ -294,6 +294,7 @@ class _Dots:
         self.b = _row_places(v, b, b_row, self.columns, self.across)
 
     def emit(self) -> None:
+        """All terms, then the sums of the lanes."""
         v, b = self.v, self.v.b
         sums = [v.variable(v.zeros()) for _ in range(v.count)]
         step, own = v.count * self.terms, self.rows * self.across
@@ -301,15 +302,20 @@ class _Dots:
         with cgutils.for_range(b, rounds) as loop:
             for term in range(self.terms):
                 start = b.add(b.mul(loop.index, v.whole(step)), v.whole(term * v.count))
-                self._add(start, None, sums[term * own :])
+                self.add(start, None, sums[term * own :])
         done = b.mul(rounds, v.whole(step))
         with cgutils.for_range_slice(b, done, self.k, v.whole(v.count)) as (start, _):
-            self._add(start, v.below(b.sub(self.k, start)), sums)
+            self.add(start, v.below(b.sub(self.k, start)), sums)
         total, apart = v.sums([b.load(place) for place in sums]), v.count
         while apart > own:
             apart //= 2
             turned = [(lane + apart) % v.count for lane in range(v.count)]
             total = b.fadd(total, v.shuffle(total, total, turned))
+        self.write(total)
+
+    def write(self, total: Value) -> None:
+        """The sums, from a register that has those of a row side by side."""
+        v = self.v
         order = list(range(v.count))
         totals = [
             v.shuffle(total, total, order[i * self.across :] + order[: i * self.across])
@@ -320,7 +326,8 @@ class _Dots:
         masks = [v.below(most)] * self.rows
         write_tile(v, totals, places, masks, self.alpha, self.beta, clipped=True)
 
-    def _add(self, start: Value, mask: Value | None, sums: list[Any]) -> None:
+    def add(self, start: Value, mask: Value | None, sums: list[Any]) -> None:
+        """A register of terms of every row, from `start` on."""
         v = self.v
         right = [v.load(v.at(place, start), mask) for place in self.b]
         for i, place in enumerate(self.a):
@@ -339,7 +346,7 @@ def _dots(rows: int, most: int = MANY) -> Any:
         """C = A B^T for up to so many rows, both contiguous along k."""
 
         def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            _Dots(Lanes(builder, alpha.bitwidth), rows, most, args).emit()
+            Dots(Lanes(builder, alpha.bitwidth), rows, most, args).emit()
             return context.get_dummy_value()
 
         return types.void(*[_LONG] * 7, alpha, alpha, _LONG, _LONG), emit

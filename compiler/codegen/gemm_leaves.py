@@ -1,4 +1,4 @@
-"""The compiled pieces of matrix products: six per dtype, made and cached when needed.
+"""The compiled pieces of matrix products: a few per dtype, made and cached when needed.
 
 Each is a C callback of addresses and counts that runs tiles over a part of a product.
 The driver (gemm.py of the compiler) calls them by address, so that the large code of
@@ -40,11 +40,13 @@ from staticgrad.compiler.codegen.gemm import (
     tile_one,
     vectors_of,
 )
+from staticgrad.compiler.codegen.gemm_narrow import back, narrow, turn
 from staticgrad.compiler.codegen.gemm_thin import thin
 from staticgrad.compiler.codegen.native import compiled_once
 from staticgrad.compiler.pointers import load_float64
 
-TILES, TRANSPOSE, COPY, DOTS, THIN, THIN_FAR = range(6)
+(TILES, TRANSPOSE, COPY, DOTS, THIN, THIN_FAR, TURN, BACK, PAIRS, FOURS,
+ EIGHTS) = range(11)  # fmt: skip
 
 LONG = 512  # terms: with more, fewer rows of B^T are read side by side
 
@@ -184,6 +186,11 @@ _LEAVES = {
     DOTS: _dots,
     THIN: thin(ahead=False),
     THIN_FAR: thin(ahead=True),
+    TURN: turn,
+    BACK: back,
+    PAIRS: narrow(2),
+    FOURS: narrow(4),
+    EIGHTS: narrow(8),
 }
 
 

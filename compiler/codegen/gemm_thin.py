@@ -32,7 +32,7 @@ def _several() -> int:
     return 4 if plan_of().rows == 8 else 2
 
 
-def _prefetch(v: Lanes, address: Value) -> None:
+def prefetch(v: Lanes, address: Value) -> None:
     """Ask for the cache line at `address` in the L2 cache; it need not exist."""
     place = v.b.inttoptr(address, _BYTE.as_pointer())
     read, level, data = (ir.Constant(_INT, number) for number in (0, 2, 1))
@@ -71,7 +71,7 @@ class _Stream:
         if self.ahead:
             further = v.b.add(column, v.b.mul(self.b_step, v.whole(len(self.b))))
             for row in self.b:
-                _prefetch(v, v.at(row, further))
+                prefetch(v, v.at(row, further))
         for factors, start in zip(self.a, self.c, strict=True):
             place = v.at(start, column)
             total = v.load(place, mask)
