@@ -18,6 +18,7 @@ from staticgrad.compiler.codegen import draws, gamma_draw, philox, poisson_draw
 from staticgrad.compiler.codegen.bits import BITS
 from staticgrad.compiler.codegen.division import DIVISION
 from staticgrad.compiler.codegen.emitter import Emitter, Value
+from staticgrad.compiler.codegen.extremes import place_of_extreme
 from staticgrad.compiler.codegen.foreign import address_of, filled, seen
 from staticgrad.compiler.codegen.halves import rounding
 from staticgrad.compiler.codegen.mathlib import functions
@@ -222,6 +223,7 @@ def namespace() -> Mapping[str, Any]:
         "rank_low": rank_low,
         "from_rank": from_rank,
         "running_sum": running_sum,
+        "place_of_extreme": place_of_extreme,
         "philox_word": philox_word,
         "high_product": high_product,
         "inside": inside,

@@ -50,6 +50,7 @@ from staticgrad.compiler.codegen.scalar import (
     statement_text,
 )
 from staticgrad.compiler.codegen.scratch import AREA_BYTES, aligned, most_areas
+from staticgrad.compiler.codegen.search_text import Searches
 from staticgrad.compiler.codegen.shifted import Shifted, shifted
 from staticgrad.compiler.codegen.writer import Writer, canonical
 from staticgrad.compiler.kernels import (
@@ -111,6 +112,7 @@ class _Kernel:
         self.near = near_statements(kernel)
         self.pieces = pieces_of(kernel)
         self.areas = most_areas(kernel, self.pieces)
+        self.searches = Searches(kernel)
         self.drawn: dict[int, tuple[int, str]] = {}  # result -> area, index
         self.spans: dict[int, tuple[str, str]] = {0: ("begin", "end")}
         self.wholes: dict[int, str] = {}  # axis -> where its whole blocks end
@@ -254,13 +256,15 @@ class _Kernel:
             self.writer.line(f"i{loop.axis} = 0")  # as a loop, LLVM takes twice as long
             self.statements(loop.body, exact=True)
             return
+        if self.searches.write(self, loop, first, last):
+            return
         keeping = shifted(loop, self.kernel)
         if keeping is not None:
             self._first_kept(loop, keeping, first, last)
         if loop.polled:
             self._between_polls(loop, keeping, first, last)
         else:
-            self._steps(loop, keeping, first, last)
+            self.steps(loop, first, last, keeping)
 
     def _between_polls(
         self, loop: Loop, keeping: Shifted | None, first: str, last: str
@@ -271,11 +275,12 @@ class _Kernel:
         with self.writer.indented():
             line(f"{end} = minimum({part} + {POLLED}, {last})")
             line(f"{end} = unless_stopped(context, {part}, {end})")
-            self._steps(loop, keeping, part, end)
+            self.steps(loop, part, end, keeping)
 
-    def _steps(
-        self, loop: Loop, keeping: Shifted | None, first: str, last: str
+    def steps(
+        self, loop: Loop, first: str, last: str, keeping: Shifted | None = None
     ) -> None:
+        """A plain loop from one index to another."""
         span = last if first == "0" else f"{first}, {last}"
         self.writer.line(f"for i{loop.axis} in range({span}):")
         with self.writer.indented():

@@ -17,7 +17,7 @@ from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Op
 from staticgrad.ir.size import Dim, product
-from staticgrad.ir.types import FLOAT64, INT64, is_float
+from staticgrad.ir.types import BOOL, FLOAT64, INT64, is_float
 from staticgrad.ops.activations import isclose
 from staticgrad.ops.casting import cast
 from staticgrad.ops.choice import maximum, where
@@ -49,6 +49,7 @@ from staticgrad.ops.rules import one_axis, shape_error, some_axes
 from staticgrad.ops.views import broadcasted
 
 LAST = np.iinfo(np.int64).max
+LONG_ROW = 512
 
 
 def count(x: Tensor, axes: tuple[int, ...]) -> Dim:
@@ -314,15 +315,38 @@ def _arg(op: Op, name: str, a: ArrayLike, axis: int | None, keepdims: bool) -> T
     """The least position of an element that is the extreme."""
     x = stop_gradient(a)
     if axis is None:
-        flat = named("reshape", x, shape=(product(x.shape),))
-        place = _arg(op, name, flat, 0, False)
+        place = _arg_of_all(op, name, x)
         return named("reshape", place, shape=(1,) * x.ndim) if keepdims else place
     along = one_axis(name, x, axis)
-    hit = x == reduced(op, name, x, along, True)
+    extreme = reduced(op, name, x, along, True)
+    position = named("position", shape=x.shape, axis=along, dtype=INT64)
+    if x.dtype == BOOL:
+        hit = x if op is REDUCE_MAX else ~x
+        place = reduced(REDUCE_MIN, name, where(hit, position, LAST), along, keepdims)
+        return where(place == LAST, 0, place)
+    hit = x == extreme
     if is_float(x.dtype):
         hit = hit | (x != x)
-    position = named("position", shape=x.shape, axis=along, dtype=INT64)
     return reduced(REDUCE_MIN, name, where(hit, position, LAST), along, keepdims)
+
+
+def _arg_of_all(op: Op, name: str, x: Tensor) -> Tensor:
+    """The place in the flat array: by rows that are long, so that each is read once."""
+    length = x.shape[-1] if x.ndim > 1 else 0
+    if not isinstance(length, int) or length < LONG_ROW:
+        flat = named("reshape", x, shape=(product(x.shape),))
+        return _arg(op, name, flat, 0, False)
+    rows = named("reshape", x, shape=(product(x.shape[:-1]), length))
+    places = _arg(op, name, rows, 1, False)
+    found = _at(rows, named("reshape", places, shape=(rows.shape[0], 1)), 1)
+    row = _arg(op, name, named("reshape", found, shape=rows.shape[:1]), 0, False)
+    return row * length + _at(places, row, 0)
+
+
+def _at(x: Tensor, index: Tensor, axis: int) -> Tensor:
+    """Elements at an index that is within `x`."""
+    known = named("check_index", index, extent=x.shape[axis], wrap=False)
+    return named("take", x, known, axis=axis, pointwise=index.ndim == x.ndim)
 
 
 @widened
