@@ -51,10 +51,11 @@ PART_ROWS, ROWS_MORE = 48, 16
 """At least so many rows, and more in such steps: whole tiles of 4, 8 and 16 rows."""
 NARROW_ROWS = 256  # at least, so that turning B costs little, and A is read at length
 PART_COLUMNS = 32  # and more in such steps: whole tiles, and 128 bytes of float32
-DEPTH_PLAIN, DEPTH_STRIDED, DEPTH_PANEL, DEPTH_DOTS = 512, 128, 256, 8192
+DEPTH_PLAIN, DEPTH_STRIDED, DEPTH_PANEL, DEPTH_DOTS = 512, 256, 256, 8192
 # Dots cost about 1 + 44 / k of what a product has to, panels 1 + 5 / m.
 FEW_ROWS, DEPTH_PER_ROW = 32, 9
-FEW_TERMS = 16  # up to here B is small, and C is better written row by row
+FEW_TERMS = 16  # up to here B is small
+FLAT = 8  # terms: up to here writing C takes the time, which is better done by rows
 MOST_ROWS = 1 << 40
 FEW_THIN = 4  # rows of A under which rows of B stream past; up to MOST_THIN where far:
 FAR_BYTES = 12_000_000  # of B, which does not stay in a cache then
@@ -167,8 +168,9 @@ def _choose_loops(
     elif panels == REST:
         table[AT_PACK] = leaf_address(COPY, itemsize)
     depth = blas.even_part(k, depth, DEPTH_UNIT) if k > depth else max(k, 1)
-    in_rows = n > width and (a_step == 1 or k <= FEW_TERMS)
-    strip = TALL * plan.rows if in_rows else MOST_ROWS
+    reads_again = min(n, int(table[blas.PART_COLUMNS])) > width  # A, for more columns
+    in_strips = reads_again and (k <= FLAT or (a_step != 1 and k > depth))
+    strip = TALL * plan.rows if in_strips else MOST_ROWS
     chunk = max(CHUNK_BYTES // (itemsize * depth * width), 1) * width
     table[WIDTH : PANELS + 1] = width, depth, strip, chunk, panels
 

@@ -35,7 +35,7 @@ MOST_BYTES = 1 << 15  # of B turned: as large as an L1 cache, half of the scratc
 DEPTH_PER_ROW = 9  # as in gemm.py: with fewer rows dots are faster
 
 MOST_TILED = 1 << 20  # terms: beyond, the driver's time is not seen
-MOST_DEPTH, DEEPEST_STRIDED = 512, 128  # as in gemm.py
+MOST_DEPTH, DEEPEST_STRIDED, FLAT = 512, 256, 8  # as in gemm.py
 
 ODD = (1, 3, 5, 7)  # multiples of a stride that are words of the table
 
@@ -71,7 +71,7 @@ def describe_small(table: npt.NDArray[np.int64], in_parts: bool = False) -> bool
     if count == 1:
         count, fewer = known[blas.PARTS], known[blas.PART_ROWS]
         nexts = [size * fewer * a_row, 0, size * fewer * known[blas.LDC]]
-    strip = TALL * plan_of().rows if a_step == 1 or k <= FEW_TERMS else m
+    strip = TALL * plan_of().rows if k <= FLAT else m
     table[blas.OURS :] = (
         left, right, *starts, m, n, *steps, *rows, count, *nexts, fewer, strip, turns,
     )  # fmt: skip

@@ -115,6 +115,24 @@ def test_bits_do_not_depend_on_threads():
     np.testing.assert_allclose(one, exact[:, None] * np.ones(300), rtol=1e-4)
 
 
+@pytest.mark.parametrize(("terms", "folds"), [(20, True), (21, False)])
+def test_a_factor_larger_than_the_weights_is_not_scaled(terms, folds):
+    """Neither factor of W's gradient, x^T (y v^T), is made by a kernel of elements."""
+    shapes = (terms, 3), (terms, 4), (3, 20), (20, 4)
+    x, y, w, v = (RNG.standard_normal(shape).astype(np.float32) for shape in shapes)
+    with sg.Graph():
+        leaf, other = sg.input("x", x.shape), sg.input("y", y.shape)
+        weight = sg.parameter(w, name="w")
+        loss = sg.sum(leaf @ weight @ v * other)
+        updates = sg.optim.SGD(RATE).updates([sg.grad(loss, weight)], [weight])
+        f = sg.compile([], inputs=[leaf, other], updates=updates)
+    f(x, y)
+    assert len(adding(f)) == folds
+    np.testing.assert_allclose(
+        weight.value, w - RATE * x.T @ (y @ v.T), rtol=1e-4, atol=1e-5
+    )
+
+
 @pytest.mark.parametrize(("rows", "columns"), [(3, 20), (20, 3)])
 def test_of_factors_that_no_kernel_of_elements_makes_the_smaller_is_scaled(
     rows, columns

@@ -16,7 +16,7 @@ from staticgrad.compiler import blas, gemm, gemm_narrow, gemm_rule, gemm_small
 from staticgrad.compiler import numba_internals as internals
 from staticgrad.compiler.codegen import gemm_leaves
 from staticgrad.compiler.codegen import gemm_small as kernels
-from staticgrad.compiler.codegen.gemm import plan_of
+from staticgrad.compiler.codegen.gemm import TALL, plan_of
 from staticgrad.compiler.codegen.native import ir_of
 from staticgrad.compiler.codegen.processor import vector_bytes
 
@@ -132,7 +132,9 @@ def test_alpha_beta_and_strides(layout, dtype, alpha, beta, gap):
 @dtypes
 @layouts
 def test_blocks_of_terms_and_parts(layout, dtype):
-    for m, n, k in [(50, 70, 1100), (2, 140, 700), (140, 2, 700), (300, 90, 130)]:
+    for m, n, k in [
+        (50, 70, 1100), (2, 140, 700), (140, 2, 700), (300, 90, 130), (203, 65, 601),
+    ]:  # fmt: skip
         check(m, n, k, dtype, layout, beta=0.5, gap=1)
 
 
@@ -346,6 +348,23 @@ def test_few_columns_do_not_take_tiles():
             assert bool(found[gemm.AT_BACK]) == (expected == back)
 
 
+@pytest.mark.parametrize(
+    ("size", "transposed", "in_strips"),
+    [
+        ((1024, 64, 2000), True, True), ((1024, 64, 200), True, False),
+        ((64, 512, 2000), True, False), ((1024, 64, 2000), False, False),
+    ],
+)  # fmt: skip
+def test_rows_pass_in_strips_where_a_is_transposed_and_deep(
+    size, transposed, in_strips
+):
+    """And where parts of C are wider than a tile, which would read A again."""
+    m, n, k = size
+    kernel = product(*size, transposed=(transposed, False), ld=(m, n, n))
+    table = table_of(kernel if transposed else product(*size))
+    assert (table[gemm.STRIP] == TALL * plan_of().rows) == in_strips
+
+
 def test_small_products_are_computed_in_one_call():
     if not plan_of().masks:
         pytest.skip("requires masks")
@@ -358,7 +377,8 @@ def test_small_products_are_computed_in_one_call():
         ((1, 16, 16), "NT", by_dots), ((16, 16, 4), "NT", turned),
         ((16, 4, 16), "TT", turned), ((2, 64, 64), "NT", 0), ((1, 64, 64), "NN", 0),
         ((64, 64, 64), "NN", tiled), ((4, 4, 0), "NN", 0), ((32, 64, 64), "NT", tiled),
-        ((64, 64, 200), "TN", 0), ((128, 128, 128), "NN", 0), ((32, 96, 96), "NT", 0),
+        ((64, 64, 200), "TN", tiled), ((64, 32, 300), "TN", 0),
+        ((128, 128, 128), "NN", 0), ((32, 96, 96), "NT", 0),
     ]:  # fmt: skip
         transposed = layout[0] == "T", layout[1] == "T"
         ld = m if transposed[0] else k, k if transposed[1] else n, n

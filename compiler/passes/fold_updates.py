@@ -4,8 +4,9 @@
 it lies: the gradient is never stored, and W is read and written once. Of both factors
 the one that is made later is scaled, by the kernel that makes it: that is the
 cotangent, while a scaled activation would wait for the backward pass beside itself.
-Where no kernel of elements makes either, as with a loop's, the smaller is scaled.
-Products with the rate are rounded before the sum instead of after it.
+Where no kernel of elements makes either, as with a loop's, the smaller is scaled, if it
+has no more elements than W. Products with the rate are rounded before the sum instead
+of after it.
 
 Only where nothing else needs the gradient: not under momentum or Adam, which keep
 moments, nor where gradients have to be finite before the step.
@@ -50,21 +51,25 @@ def _folded(leaf: Stored, new: Tensor, uses: Mapping[Tensor, int]) -> Tensor:
         step = _step(leaf, new, uses)
         if step is None:
             return new
-        x, y = step.product.inputs
-        if step.factor is not None and _is_x_scaled(leaf, x, y):
-            x = _times(x, step.factor)
-        elif step.factor is not None:
-            y = _times(y, step.factor)
-        return apply(MATMUL_ADD, leaf, x, y)
+        factors = list(step.product.inputs)
+        if step.factor is not None:
+            side = _scaled_side(leaf, *factors)
+            if side is None:
+                return new
+            factors[side] = _times(factors[side], step.factor)
+        return apply(MATMUL_ADD, leaf, *factors)
 
 
-def _is_x_scaled(leaf: Stored, x: Tensor, y: Tensor) -> bool:
-    """Whether the left factor of ``leaf + x @ y`` is scaled, or else the right one."""
+def _scaled_side(leaf: Stored, x: Tensor, y: Tensor) -> int | None:
+    """Which factor of ``leaf + x @ y`` is scaled, or None if both cost more than W."""
     sources = seen_through(x), seen_through(y)
     if any(isinstance(source.op.code, Elementwise) for source in sources):
-        return sources[0].node.number > sources[1].node.number
+        return int(sources[0].node.number <= sources[1].node.number)
     rows, columns = (evaluate(dim, {}) for dim in leaf.shape[-2:])
-    return rows < columns
+    terms = x.shape[-1]
+    if isinstance(terms, int) and terms > max(rows, columns):
+        return None
+    return int(rows >= columns)
 
 
 def _step(leaf: Stored, new: Tensor, uses: Mapping[Tensor, int]) -> _Step | None:
