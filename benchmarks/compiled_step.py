@@ -22,6 +22,7 @@ from staticgrad.compiler.codegen.gemm_small import (
     TURNED,
     small_address,
 )
+from staticgrad.compiler.codegen.gemm_woven import woven_address
 from staticgrad.compiler.codegen.loops import kernel_source
 from staticgrad.compiler.codegen.native import ir_of
 from staticgrad.compiler.codegen.writer import canonical
@@ -107,6 +108,7 @@ def load_pieces() -> None:
         leaf_address(leaf, FLOAT32.itemsize)
     for kernel in (BY_ROWS, BY_DOTS, TURNED, TILED):
         small_address(kernel, FLOAT32.itemsize)
+    woven_address(FLOAT32.itemsize)
 
 
 def _title(source: str) -> str:

@@ -51,7 +51,7 @@ FLOPS_PER_PART = 8_000_000  # about 50 us on one core: packing stays a small sha
 MOST_PARTS = 32
 PART_ALIGNMENT = 32  # rows or columns: whole register tiles
 FLOPS_PER_ADDITION = 15  # a product does about 100 GF/s, an addition takes 0.15 ns
-WORDS = 50
+WORDS = 49
 
 (M, N, K, A_TRANSPOSED, B_TRANSPOSED, LDA, LDB, LDC, BATCH, STRIDE_A, STRIDE_B,
  STRIDE_C, OFFSET_A, OFFSET_B, OFFSET_C, ALPHA, BETA, PART_ROWS, PART_COLUMNS,

@@ -25,7 +25,7 @@ from numba import njit
 from staticgrad.compiler import blas, gemm_narrow, pointers
 from staticgrad.compiler.cache import kernel_key
 from staticgrad.compiler.codegen import processor
-from staticgrad.compiler.codegen.gemm import TALL, plan_of
+from staticgrad.compiler.codegen.gemm import plan_of
 from staticgrad.compiler.codegen.gemm_leaves import (
     BACK,
     COPY,
@@ -37,7 +37,7 @@ from staticgrad.compiler.codegen.gemm_leaves import (
     TURN,
     leaf_address,
 )
-from staticgrad.compiler.codegen.gemm_small import TILED
+from staticgrad.compiler.codegen.gemm_small import TILED, WOVEN
 from staticgrad.compiler.codegen.native import compiled_once
 from staticgrad.compiler.gemm_rule import MOST_THIN, ours
 from staticgrad.compiler.gemm_small import describe_small, small_kernel
@@ -95,7 +95,7 @@ def stands_alone(table: npt.NDArray[np.int64]) -> bool:
     m, n, k = (int(size) for size in table[: blas.K + 1])
     if not ours(m, n, k, int(table[blas.BYTES])) or parts_of(m, n, k) != (m, n):
         return True
-    return small_kernel(table) not in (None, TILED)
+    return small_kernel(table) not in (None, TILED, WOVEN)
 
 
 def work_of(table: npt.NDArray[np.int64]) -> int:
@@ -168,9 +168,9 @@ def _choose_loops(
     elif panels == REST:
         table[AT_PACK] = leaf_address(COPY, itemsize)
     depth = blas.even_part(k, depth, DEPTH_UNIT) if k > depth else max(k, 1)
-    reads_again = min(n, int(table[blas.PART_COLUMNS])) > width  # A, for more columns
+    reads_again = min(n, int(table[blas.PART_COLUMNS])) > PART_COLUMNS  # A, for more columns
     in_strips = reads_again and (k <= FLAT or (a_step != 1 and k > depth))
-    strip = TALL * plan.rows if in_strips else MOST_ROWS
+    strip = plan.high if in_strips else MOST_ROWS
     chunk = max(CHUNK_BYTES // (itemsize * depth * width), 1) * width
     table[WIDTH : PANELS + 1] = width, depth, strip, chunk, panels
 

@@ -4,8 +4,9 @@ What the driver does before and between tiles takes longer than the arithmetic o
 products. A call of 16 x 16 with 4 terms of float32 takes 25 ns so, by the driver 65; of
 16 x 1 with 16 terms 25 and 55; of 16 x 16 with 1 term 16 and 52; of 32 x 32 with 32
 terms 570 and 631 (Zen 4, one core, minima). By tiles in one call 32 x 64 with 64 terms
-takes 2260 ns and by the driver 2339 (the arithmetic alone 2220), 64 x 64 with 32 terms
-and A transposed 2288 and 2413, with 16 terms 1199 and 1343.
+took 2260 ns and by the driver 2339 (the arithmetic alone 2220), 64 x 64 with 32 terms
+and A transposed 2288 and 2413, with 16 terms 1199 and 1343. With B stored the other way
+32 x 64 with 64 terms takes 2400 ns where it is turned while tiles run, else 2660.
 
 The choice is a function of sizes and strides alone.
 """
@@ -16,14 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.compiler import blas, gemm_narrow
-from staticgrad.compiler.codegen.gemm import TALL, plan_of
+from staticgrad.compiler.codegen.gemm import plan_of
 from staticgrad.compiler.codegen.gemm_small import (
     BY_DOTS,
     BY_ROWS,
     TILED,
     TURNED,
+    WOVEN,
     small_address,
 )
+from staticgrad.compiler.codegen.gemm_woven import WOVEN_ROWS, woven_address
 from staticgrad.compiler.codegen.processor import vector_bytes
 
 MOST_TERMS = 1 << 15  # of all sums
@@ -61,21 +64,20 @@ def describe_small(table: npt.NDArray[np.int64], in_parts: bool = False) -> bool
     (a_row, a_step), (b_column, b_step) = a, b
     turns = kernel == TURNED or (kernel == TILED and b_column != 1)
     b_row = b_column if kernel == BY_DOTS else b_step
-    if turns:
+    if kernel == WOVEN:
+        b_row = _lanes(known)
+    elif turns:
         b_row = n + -n % _lanes(known)
     starts = [size * known[blas.OFFSET_A + side] for side in (left, right)]
     steps = [size * step for step in (a_step, b_row, k * b_row)]
-    rows = [size * row * odd for row in (a_row, known[blas.LDC]) for odd in ODD]
-    count, fewer = known[blas.BATCH], 0
-    nexts = [size * step for step in known[blas.STRIDE_A : blas.STRIDE_C + 1]]
-    if count == 1:
-        count, fewer = known[blas.PARTS], known[blas.PART_ROWS]
-        nexts = [size * fewer * a_row, 0, size * fewer * known[blas.LDC]]
-    strip = TALL * plan_of().rows if k <= FLAT else m
+    strides = (a_row, known[blas.LDC], b_column)
+    rows = [size * stride * odd for stride in strides for odd in ODD]
+    strip = plan_of().high if k <= FLAT else m
     table[blas.OURS :] = (
-        left, right, *starts, m, n, *steps, *rows, count, *nexts, fewer, strip, turns,
+        left, right, *starts, m, n, *steps, *rows, strip, turns,
     )  # fmt: skip
-    table[blas.DIRECT] = small_address(kernel, size)
+    address = woven_address(size) if kernel == WOVEN else small_address(kernel, size)
+    table[blas.DIRECT] = address
     return True
 
 
@@ -93,9 +95,23 @@ def small_kernel(table: npt.NDArray[np.int64], in_parts: bool = False) -> int | 
     kernel = None
     if alone and m * n * k <= MOST_TERMS and k <= DEEPEST:
         kernel = _kernel(m, n, k, a, b, lanes)
-    if kernel is None and _tiles_pay(m, n, k, a, b, lanes):
-        return TILED
+    if kernel is None and min(m, n) > 1 and m * n * k <= MOST_TILED:
+        kernel = _kernel_by_tiles(m, n, k, a, b, lanes)
     return kernel
+
+
+def _kernel_by_tiles(
+    m: int, n: int, k: int, a: Side, b: Side, lanes: int
+) -> int | None:
+    """The kernel that computes a product of some size by tiles, if one does."""
+    if k > (MOST_DEPTH if a[1] == 1 or k <= FEW_TERMS else DEEPEST_STRIDED):
+        return None
+    if b[0] == 1:
+        return TILED
+    woven = plan_of().rows == WOVEN_ROWS and m >= WOVEN_ROWS and n > lanes
+    if woven and FEW_TERMS < k < DEPTH_PER_ROW * m:
+        return WOVEN
+    return TILED if _turned_pays(m, n, k, lanes) else None
 
 
 def _sides(known: list[int]) -> tuple[Side, Side]:
@@ -109,14 +125,6 @@ def _sides(known: list[int]) -> tuple[Side, Side]:
 
 def _lanes(known: list[int]) -> int:
     return vector_bytes() // known[blas.BYTES]
-
-
-def _tiles_pay(m: int, n: int, k: int, a: Side, b: Side, lanes: int) -> bool:
-    """Whether one call computes a product of some size by tiles."""
-    deepest = MOST_DEPTH if a[1] == 1 or k <= FEW_TERMS else DEEPEST_STRIDED
-    if min(m, n) == 1 or k > deepest or m * n * k > MOST_TILED:
-        return False
-    return b[0] == 1 or _turned_pays(m, n, k, lanes)
 
 
 def _kernel(m: int, n: int, k: int, a: Side, b: Side, lanes: int) -> int | None:

@@ -14,9 +14,9 @@ from hand_made import product
 import staticgrad as sg
 from staticgrad.compiler import blas, gemm, gemm_narrow, gemm_rule, gemm_small
 from staticgrad.compiler import numba_internals as internals
-from staticgrad.compiler.codegen import gemm_leaves
+from staticgrad.compiler.codegen import gemm_leaves, gemm_woven
 from staticgrad.compiler.codegen import gemm_small as kernels
-from staticgrad.compiler.codegen.gemm import TALL, plan_of
+from staticgrad.compiler.codegen.gemm import plan_of
 from staticgrad.compiler.codegen.native import ir_of
 from staticgrad.compiler.codegen.processor import vector_bytes
 
@@ -125,7 +125,9 @@ def test_every_small_shape(layout, dtype):
 @pytest.mark.parametrize(("alpha", "beta"), [(1, 1), (-0.01, 1), (2, 0), (0.5, -0.25)])
 @pytest.mark.parametrize("gap", [0, 3])
 def test_alpha_beta_and_strides(layout, dtype, alpha, beta, gap):
-    for m, n, k in [(13, 45, 21), (1, 40, 9), (40, 1, 9), (3, 37, 70), (18, 16, 1)]:
+    for m, n, k in [
+        (13, 45, 21), (1, 40, 9), (40, 1, 9), (3, 37, 70), (18, 16, 1), (33, 40, 24),
+    ]:  # fmt: skip
         check(m, n, k, dtype, layout, alpha, beta, gap)
 
 
@@ -147,6 +149,18 @@ def test_few_rows_or_columns(layout, dtype):
         (6, 33, 40), (7, 1033, 17), (8, 48, 521), (1, 37, 600), (1, 3, 1041),
         (1, 5, 512), (700, 1, 530), (1029, 1, 40), (2, 9, 515), (9, 40, 20),
         (70, 2, 2100), (2100, 3, 70), (600, 5, 80), (90, 8, 600), (33, 4, 1030),
+    ]:  # fmt: skip
+        check(m, n, k, dtype, layout, beta=m % 2, gap=n % 3)
+
+
+@roads
+@dtypes
+@pytest.mark.parametrize("layout", ["NT", "TT"])
+def test_what_is_turned_between_terms(layout, dtype):
+    """Panels and parts of panels, with and without rows and terms that are left."""
+    for m, n, k in [
+        (16, 32, 17), (31, 33, 18), (32, 48, 19), (32, 64, 64), (47, 17, 100),
+        (64, 100, 20), (70, 31, 512), (130, 40, 51), (16, 200, 33), (200, 9, 128),
     ]:  # fmt: skip
         check(m, n, k, dtype, layout, beta=m % 2, gap=n % 3)
 
@@ -258,7 +272,8 @@ def test_nothing_behind_the_matrices_is_read(layout, dtype):
 @layouts
 def test_the_order_and_grouping_of_parts_change_no_bit(layout, dtype):
     for m, n, k in [
-        (400, 96, 128), (96, 400, 128), (100, 120, 600), (1100, 3, 900), (900, 8, 700),
+        (32, 512, 60), (400, 96, 128), (96, 400, 128), (100, 120, 600), (1100, 3, 900),
+        (900, 8, 700),
     ]:  # fmt: skip
         a, b = numbers((m, k), dtype), numbers((k, n), dtype, 1)
         left, right = stored(a, layout[0] == "T"), stored(b, layout[1] == "T")
@@ -271,6 +286,13 @@ def test_the_order_and_grouping_of_parts_change_no_bit(layout, dtype):
         assert items > 1
         once = call(table, left, right, np.full((m, n), np.nan, dtype))
         ranges = [(i, i + 1) for i in reversed(range(items))]
+        parts = [
+            call(table, left, right, np.full((m, n), np.nan, dtype), [item])
+            for item in ranges
+        ]
+        written = np.count_nonzero(~np.isnan(parts), axis=(1, 2))
+        assert written.all()
+        assert written.sum() == m * n
         again = call(table, left, right, np.full((m, n), np.nan, dtype), ranges)
         assert once.tobytes() == again.tobytes()
 
@@ -281,7 +303,7 @@ def test_the_pieces_stand_alone():
     makers = list(gemm_leaves._LEAVES.values())
     sources += [
         make(number)
-        for make in (*makers, *kernels._KERNELS.values())
+        for make in (*makers, *kernels._KERNELS.values(), gemm_woven._woven)
         for number in (gemm_leaves.as_float32, gemm_leaves.as_float64)
     ]
     for source in sources:
@@ -362,7 +384,7 @@ def test_rows_pass_in_strips_where_a_is_transposed_and_deep(
     m, n, k = size
     kernel = product(*size, transposed=(transposed, False), ld=(m, n, n))
     table = table_of(kernel if transposed else product(*size))
-    assert (table[gemm.STRIP] == TALL * plan_of().rows) == in_strips
+    assert (table[gemm.STRIP] == plan_of().high) == in_strips
 
 
 def test_small_products_are_computed_in_one_call():
@@ -370,15 +392,16 @@ def test_small_products_are_computed_in_one_call():
         pytest.skip("requires masks")
     numbers_of = (kernels.BY_ROWS, kernels.BY_DOTS, kernels.TURNED, kernels.TILED)
     by_rows, by_dots, turned, tiled = (kernels.small_address(n, 4) for n in numbers_of)
+    woven = gemm_woven.woven_address(4) if plan_of().rows == 16 else tiled
     for (m, n, k), layout, expected in [
         ((16, 16, 4), "NN", by_rows), ((4, 16, 16), "TN", by_rows),
         ((16, 16, 1), "NT", by_rows), ((16, 1, 16), "TN", by_rows),
         ((1, 1, 16), "NN", by_rows), ((16, 1, 16), "NN", by_dots),
         ((1, 16, 16), "NT", by_dots), ((16, 16, 4), "NT", turned),
         ((16, 4, 16), "TT", turned), ((2, 64, 64), "NT", 0), ((1, 64, 64), "NN", 0),
-        ((64, 64, 64), "NN", tiled), ((4, 4, 0), "NN", 0), ((32, 64, 64), "NT", tiled),
+        ((64, 64, 64), "NN", tiled), ((4, 4, 0), "NN", 0), ((32, 64, 64), "NT", woven),
         ((64, 64, 200), "TN", tiled), ((64, 32, 300), "TN", 0),
-        ((128, 128, 128), "NN", 0), ((32, 96, 96), "NT", 0),
+        ((128, 128, 128), "NN", 0), ((15, 96, 96), "NT", 0),
     ]:  # fmt: skip
         transposed = layout[0] == "T", layout[1] == "T"
         ld = m if transposed[0] else k, k if transposed[1] else n, n

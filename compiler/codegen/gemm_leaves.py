@@ -20,7 +20,6 @@ from numba import njit
 from staticgrad.compiler.cache import kernel_key
 from staticgrad.compiler.codegen.gemm import (
     FEW,
-    TALL,
     copy_row,
     dots_1,
     dots_2,
@@ -31,6 +30,7 @@ from staticgrad.compiler.codegen.gemm import (
     edge_full,
     edge_one,
     element_bytes,
+    high_of,
     lanes_of,
     rows_of,
     square_edge,
@@ -72,7 +72,7 @@ def _tile_column(a, a_row, a_step, b, b_step, c, c_row, m, k, alpha, beta, colum
 
 @_compiled
 def _edge_column(a, a_row, a_step, b, b_step, c, c_row, m, k, alpha, beta, columns):
-    size, most = element_bytes(alpha), TALL * rows_of(alpha)
+    size, most = element_bytes(alpha), high_of(alpha)
     while m >= most:
         edge_full(a, a_row, a_step, b, b_step, c, c_row, k, alpha, beta, columns, m)
         m -= most

@@ -29,12 +29,10 @@ from staticgrad.compiler.cache import kernel_key
 from staticgrad.compiler.codegen.emitter import Value
 from staticgrad.compiler.codegen.gemm import (
     FEW,
-    TilePlan,
     constant,
     element_bytes,
     lanes_of,
     plan_of,
-    rows_of,
     square_edge,
     vectors_of,
     write_tile,
@@ -48,36 +46,37 @@ EIGHT = 8  # rows of a tile: as many sums as a processor has in flight
 APART = 4  # terms of one row that are summed apart
 
 (LEFT, RIGHT, LEFT_AT, RIGHT_AT, ROWS, COLUMNS, A_STEP, B_ROW, DEPTH, A_ROW, _, _, _,
- C_ROW, _, _, _, COUNT, NEXT_A, NEXT_B, NEXT_C, FEWER, STRIP,
- TURNS) = range(blas.OURS, blas.WORDS)  # fmt: skip
+ C_ROW, _, _, _, B_COLUMN, _, _, _, STRIP, TURNS) = range(blas.OURS, blas.WORDS)
 """Words of the table: which operands A and B are, and where they begin; rows and
 columns of C; A's stride along k, B's other stride, that times k; strides of the rows of
-A and of C, each followed by 3, 5 and 7 times as much. Strides and starts in bytes.
+A and of C and of the columns of B, each followed by 3, 5 and 7 times as much. Strides
+and starts in bytes.
 
-For TILED: how many products, or parts of one; how far apart those lie in A, B and C;
-by how many rows each has fewer than the one before; rows that pass at a time; whether B
-is turned first."""
+For TILED: rows that pass at a time; whether B is turned first."""
 
-BY_ROWS, BY_DOTS, TURNED, TILED = range(4)
+BY_ROWS, BY_DOTS, TURNED, TILED, WOVEN = range(5)
 
 _LONG, _WORD = types.int64, ir.IntType(64)
 _compiled = njit(nogil=True, error_model="numpy", inline="always")
 
 
-class _Tile:
-    """Emits a tile of some rows by some registers of columns, the only one masked.
+class SmallTile:
+    """Emits a tile of some rows by some registers of columns, one of them if masked.
 
     Where there may be fewer rows (FEW), the last of them stands in for the others.
     """
 
-    def __init__(self, v: Lanes, rows: int, vectors: int, args: Any) -> None:
+    def __init__(
+        self, v: Lanes, rows: int, vectors: int, args: Any, masked: bool
+    ) -> None:
         (self.table, self.a, self.b, self.stop, self.c, self.alpha, self.beta, columns,
          self.left) = args  # fmt: skip
         self.v, self.rows, self.vectors = v, rows, vectors
-        self.mask = _mask(v, columns) if vectors == 1 else None
+        self.mask = _mask(v, columns) if masked else None
         self.a_step, self.b_row = self._word(A_STEP), self._word(B_ROW)
 
     def emit(self) -> None:
+        """The sums, then what becomes of C."""
         v, b = self.v, self.v.b
         sums = self._one_row() if self.rows == 1 else self._all_rows()
         places = self._across(self._places(self.c, C_ROW))
@@ -110,7 +109,7 @@ class _Tile:
         offsets = self._places(v.whole(0), A_ROW)
         sums = [v.variable(v.zeros()) for _ in range(self.rows * self.vectors)]
         left, right = v.variable(self.a), v.variable(self.b)
-        with _until(v, right, self.stop):
+        with until(v, right, self.stop):
             start = b.load(left)
             across = [v.load(p, self.mask) for p in self._across([b.load(right)])]
             for i, offset in enumerate(offsets):
@@ -137,12 +136,12 @@ class _Tile:
         left, right = v.variable(self.a), v.variable(self.b)
         terms = b.and_(self._word(blas.K), v.whole(APART - 1))
         stop = b.sub(self.stop, b.mul(terms, self.b_row))
-        with b.if_then(b.icmp_signed("!=", self.b, stop)), _until(v, right, stop):
+        with b.if_then(b.icmp_signed("!=", self.b, stop)), until(v, right, stop):
             for term, total in enumerate(sums):
                 self._add_term(total, left, right, term)
             self._advance(left, right, APART)
         more = b.icmp_signed("!=", stop, self.stop)
-        with b.if_then(more), _until(v, right, self.stop):
+        with b.if_then(more), until(v, right, self.stop):
             self._add_term(sums[0], left, right, 0)
             self._advance(left, right, 1)
         first, second, third, fourth = (b.load(total) for total in sums)
@@ -165,9 +164,9 @@ class _Tile:
         return b.load(b.gep(words, [self.v.whole(number)]))
 
     def _places(self, start: Value, first_word: int) -> list[Value]:
-        """Rows from `start` on: an odd multiple of the stride, doubled."""
+        """As many rows from `start` on: an odd multiple of the stride, doubled."""
         v, b, found = self.v, self.v.b, [start]
-        for i in range(1, self.rows):
+        for i in range(1, min(self.rows, EIGHT)):
             twos = (i & -i).bit_length() - 1
             odd = self._word(first_word + (i >> twos + 1))
             place = b.add(start, b.shl(odd, v.whole(twos)))
@@ -175,7 +174,9 @@ class _Tile:
                 there = b.icmp_signed(">", self.left, v.whole(i))
                 place = b.select(there, place, found[-1])
             found.append(place)
-        return found
+        more = range(EIGHT, self.rows)
+        eight = b.shl(self._word(first_word), v.whole(3)) if more else None
+        return found + [b.add(found[i - EIGHT], eight) for i in more]
 
 
 def _mask(v: Lanes, columns: Value) -> Value:
@@ -187,7 +188,7 @@ def _mask(v: Lanes, columns: Value) -> Value:
 
 
 @contextmanager
-def _until(v: Lanes, place: Value, stop: Value) -> Iterator[None]:
+def until(v: Lanes, place: Value, stop: Value) -> Iterator[None]:
     """A loop whose body runs, at least once, until the variable is `stop`."""
     body, after = v.b.append_basic_block(), v.b.append_basic_block()
     v.b.branch(body)
@@ -197,14 +198,14 @@ def _until(v: Lanes, place: Value, stop: Value) -> Iterator[None]:
     v.b.position_at_end(after)
 
 
-def _tile(size_of: Callable[[TilePlan], tuple[int, int]]) -> Any:
+def _tile(size_of: Callable[[], tuple[int, int]], masked: bool = False) -> Any:
     @intrinsic
     def tile(
         typing: Any, table: Any, a: Any, b: Any, stop: Any, c: Any, alpha: Any,
         beta: Any, columns: Any, left: Any,
     ) -> Any:  # fmt: skip
         def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            _Tile(Lanes(builder, alpha.bitwidth), *size_of(plan_of()), args).emit()
+            SmallTile(Lanes(builder, alpha.bitwidth), *size_of(), args, masked).emit()
             return context.get_dummy_value()
 
         return types.void(*[_LONG] * 5, alpha, alpha, _LONG, _LONG), emit
@@ -212,31 +213,33 @@ def _tile(size_of: Callable[[TilePlan], tuple[int, int]]) -> Any:
     return tile
 
 
-_tile_eight = _tile(lambda _: (EIGHT, 1))
-_tile_few = _tile(lambda _: (FEW, 1))
-_tile_one = _tile(lambda _: (1, 1))
-_tile_full = _tile(lambda p: (p.rows, p.vectors))
-_tile_full_few = _tile(lambda p: (FEW, p.vectors))
-
-
-def _columns(tile: Any, few: Any, height_of: Any, registers_of: Any) -> Any:
-    """All rows of as many columns as `tile` has, which is `height_of` rows high."""
+def _columns(size_of: Callable[[], tuple[int, int]], masked: bool = False) -> Any:
+    """All rows of as many columns as the tile has; of one row by one register."""
+    rows, registers = (constant(lambda _, i=i: size_of()[i]) for i in range(2))
+    tile = _tile(size_of, masked)
+    eight = _tile(lambda: (EIGHT, size_of()[1]), masked)
+    few = _tile(lambda: (FEW, size_of()[1]), masked)
 
     @_compiled
     def columns(table, a, b, c, m, alpha, beta, n):
-        stop, most = b + load_int64(table, DEPTH), height_of(alpha)
+        stop, most = b + load_int64(table, DEPTH), rows(alpha)
         while m >= most:
             tile(table, a, b, stop, c, alpha, beta, n, m)
             m -= most
             a += most * load_int64(table, A_ROW)
             c += most * load_int64(table, C_ROW)
+        if most > EIGHT and m >= EIGHT:
+            eight(table, a, b, stop, c, alpha, beta, n, m)
+            m -= EIGHT
+            a += EIGHT * load_int64(table, A_ROW)
+            c += EIGHT * load_int64(table, C_ROW)
         while m > 1:
             few(table, a, b, stop, c, alpha, beta, n, m)
             m -= FEW
             a += FEW * load_int64(table, A_ROW)
             c += FEW * load_int64(table, C_ROW)
         register = lanes_of(alpha) * element_bytes(alpha)
-        across = registers_of(alpha) if m == 1 else 0
+        across = registers(alpha) if m == 1 else 0
         while across > 0:
             _tile_one(table, a, b, stop, c, alpha, beta, n, m)
             across -= 1
@@ -247,10 +250,9 @@ def _columns(tile: Any, few: Any, height_of: Any, registers_of: Any) -> Any:
     return columns
 
 
-_column = _columns(
-    _tile_eight, _tile_few, constant(lambda _: EIGHT), constant(lambda _: 1)
-)
-_wide_column = _columns(_tile_full, _tile_full_few, rows_of, vectors_of)
+_tile_one = _tile(lambda: (1, 1), masked=True)
+column_of_tiles = _columns(lambda: (EIGHT, 1), masked=True)
+_wide_column = _columns(lambda: (plan_of().rows, plan_of().vectors))
 
 
 @_compiled
@@ -259,28 +261,49 @@ def _product(table, a, b, c, alpha, beta):
     size, lanes = element_bytes(alpha), lanes_of(alpha)
     n, m = load_int64(table, COLUMNS), load_int64(table, ROWS)
     while n > 0:
-        _column(table, a, b, c, m, alpha, beta, n)
+        column_of_tiles(table, a, b, c, m, alpha, beta, n)
         n -= lanes
         b += lanes * size
         c += lanes * size
 
 
 @_compiled
-def _product_by_tiles(table, a, b, c, m, alpha, beta):
+def _turn(table, b, rows, panel, alpha):
+    """B stored the other way into the scratch memory."""
+    size, lanes = element_bytes(alpha), lanes_of(alpha)
+    width = load_int64(table, B_ROW)
+    ld = load_int64(table, blas.LDB)
+    while rows > 0:
+        k, source, square = load_int64(table, blas.K), b, panel
+        while k > 0:
+            square_edge(source, ld, rows, k, square, width // size, alpha)
+            k -= lanes
+            source += lanes * size
+            square += lanes * width
+        rows -= lanes
+        b += lanes * ld * size
+        panel += lanes * size
+
+
+@_compiled
+def _product_by_tiles(table, a, b, c, m, n, alpha, beta, panel):
     """Some rows at a time, under which all columns pass."""
     size, lanes = element_bytes(alpha), lanes_of(alpha)
     width = vectors_of(alpha) * lanes
+    if load_int64(table, TURNS):
+        _turn(table, b, n, panel, alpha)
+        b = panel
     while m > 0:
         rows = min(load_int64(table, STRIP), m)
-        n, right, place = load_int64(table, COLUMNS), b, c
-        while n >= width:
-            _wide_column(table, a, right, place, rows, alpha, beta, n)
-            n -= width
+        left, right, place = n, b, c
+        while left >= width:
+            _wide_column(table, a, right, place, rows, alpha, beta, left)
+            left -= width
             right += width * size
             place += width * size
-        while n > 0:
-            _column(table, a, right, place, rows, alpha, beta, n)
-            n -= lanes
+        while left > 0:
+            column_of_tiles(table, a, right, place, rows, alpha, beta, left)
+            left -= lanes
             right += lanes * size
             place += lanes * size
         m -= rows
@@ -288,32 +311,36 @@ def _product_by_tiles(table, a, b, c, m, alpha, beta):
         c += rows * load_int64(table, C_ROW)
 
 
-def _tiled(number: Callable[[float], Any]) -> Callable[..., None]:
-    def tiled(operands, table, begin, end, context):
-        """Items of a batch, or parts of one product by rows."""
-        alpha = number(load_float64(table, blas.ALPHA))
-        beta = number(load_float64(table, blas.BETA))
-        a = load_int64(operands, load_int64(table, LEFT)) + load_int64(table, LEFT_AT)
-        b = load_int64(operands, load_int64(table, RIGHT)) + load_int64(table, RIGHT_AT)
-        size = element_bytes(alpha)
-        c = load_int64(operands, 2) + load_int64(table, blas.OFFSET_C) * size
-        group, count = load_int64(table, blas.GROUP), load_int64(table, COUNT)
-        index, last = begin * group, min(end * group, count)
-        while index < last:
-            left = load_int64(table, ROWS) - index * load_int64(table, FEWER)
-            m = min(load_int64(table, blas.PART_ROWS), left)
-            right = b + index * load_int64(table, NEXT_B)
-            if load_int64(table, TURNS):
-                panel = load_int64(context, 1)
-                _turn(table, right, panel, alpha)
-                right = panel
-            _product_by_tiles(
-                table, a + index * load_int64(table, NEXT_A), right,
-                c + index * load_int64(table, NEXT_C), m, alpha, beta,
-            )  # fmt: skip
-            index += 1
+def in_parts(product: Callable[..., None]) -> Callable[..., Callable[..., None]]:
+    """A kernel of products, or of parts of one, each of which `product` computes."""
 
-    return tiled
+    def kernel(number: Callable[[float], Any]) -> Callable[..., None]:
+        def parts(operands, table, begin, end, context):
+            """Items of a batch, or parts of one product."""
+            alpha = number(load_float64(table, blas.ALPHA))
+            beta = number(load_float64(table, blas.BETA))
+            size, panel = element_bytes(alpha), load_int64(context, 1)
+            for item in range(begin, end):
+                m, n, a, b, c, first, last = blas.part(table, item)
+                for index in range(first, last):
+                    product(
+                        table,
+                        load_int64(operands, 0)
+                        + (a + index * load_int64(table, blas.STRIDE_A)) * size,
+                        load_int64(operands, 1)
+                        + (b + index * load_int64(table, blas.STRIDE_B)) * size,
+                        load_int64(operands, 2)
+                        + (c + index * load_int64(table, blas.STRIDE_C)) * size,
+                        m,
+                        n,
+                        alpha,
+                        beta,
+                        panel,
+                    )
+
+        return parts
+
+    return kernel
 
 
 def _rows(number: Callable[[float], Any]) -> Callable[..., None]:
@@ -330,24 +357,6 @@ def _rows(number: Callable[[float], Any]) -> Callable[..., None]:
     return rows
 
 
-@_compiled
-def _turn(table, b, panel, alpha):
-    """B stored the other way into the scratch memory."""
-    size, lanes = element_bytes(alpha), lanes_of(alpha)
-    rows, width = load_int64(table, COLUMNS), load_int64(table, B_ROW)
-    ld = load_int64(table, blas.LDB)
-    while rows > 0:
-        k, source, square = load_int64(table, blas.K), b, panel
-        while k > 0:
-            square_edge(source, ld, rows, k, square, width // size, alpha)
-            k -= lanes
-            source += lanes * size
-            square += lanes * width
-        rows -= lanes
-        b += lanes * ld * size
-        panel += lanes * size
-
-
 def _turned(number: Callable[[float], Any]) -> Callable[..., None]:
     def turned(operands, table, begin, end, context):
         """B stored the other way is turned into the scratch memory first."""
@@ -357,7 +366,7 @@ def _turned(number: Callable[[float], Any]) -> Callable[..., None]:
         a = load_int64(operands, load_int64(table, LEFT)) + load_int64(table, LEFT_AT)
         b = load_int64(operands, load_int64(table, RIGHT)) + load_int64(table, RIGHT_AT)
         c = load_int64(operands, 2) + load_int64(table, blas.OFFSET_C) * size
-        _turn(table, b, panel, alpha)
+        _turn(table, b, load_int64(table, COLUMNS), panel, alpha)
         _product(table, a, panel, c, alpha, beta)
 
     return turned
@@ -391,7 +400,7 @@ def _lane_sums(v: Lanes, where: Sequence[Value], columns: Value) -> list[Value]:
     sums = [v.variable(v.zeros()) for _ in offsets]
     done, width = v.variable(v.whole(0)), v.whole(v.count)
     up = builder.add(k, v.whole(v.count - 1))
-    with _until(v, done, builder.and_(up, v.whole(-v.count))):
+    with until(v, done, builder.and_(up, v.whole(-v.count))):
         start = builder.load(done)
         mask = v.below(builder.sub(k, start))
         x = v.load(v.at(a, start), mask)
@@ -421,7 +430,12 @@ def _dots(number: Callable[[float], Any]) -> Callable[..., None]:
     return dots
 
 
-_KERNELS = {BY_ROWS: _rows, BY_DOTS: _dots, TURNED: _turned, TILED: _tiled}
+_KERNELS = {
+    BY_ROWS: _rows,
+    BY_DOTS: _dots,
+    TURNED: _turned,
+    TILED: in_parts(_product_by_tiles),
+}
 
 
 @cache

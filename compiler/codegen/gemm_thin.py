@@ -29,7 +29,7 @@ _LONG, _INT, _BYTE = types.int64, ir.IntType(32), ir.IntType(8)
 
 def _several() -> int:
     """Rows of A whose terms stay in registers."""
-    return 4 if plan_of().rows == 8 else 2
+    return 4 if plan_of().high == 16 else 2
 
 
 def prefetch(v: Lanes, address: Value) -> None:

@@ -113,7 +113,7 @@ class Lanes:
         return self.b.shuffle_vector(x, y, self._order(order))
 
     def _order(self, order: Sequence[int]) -> Value:
-        return ir.Constant(ir.VectorType(_INT, self.count), list(order))
+        return ir.Constant(ir.VectorType(_INT, len(order)), list(order))
 
     def sums(self, rows: list[Value]) -> Value:
         """A register whose lane j is the sum over the lanes of ``rows[j]``."""
@@ -149,6 +149,32 @@ class Lanes:
         ]
         blocks = self.count // width
         return [columns[c][q] for q in range(blocks) for c in range(width)]
+
+    @property
+    def turned_at_once(self) -> int:
+        """Elements that `turned` takes of each row."""
+        return _LANE_BYTES // self.size
+
+    def turned(self, places: Sequence[Value]) -> list[Value]:
+        """The first columns of rows at those addresses, one row for each lane.
+
+        Rows are read by 16 bytes, which are put where they belong on the way.
+        """
+        width = self.turned_at_once
+        rows = [self._gathered(places[first::width]) for first in range(width)]
+        return self._square(rows, width)
+
+    def _gathered(self, places: Sequence[Value]) -> Value:
+        """16 bytes from each address, one after the other in a register."""
+        kind = ir.VectorType(self.element, self.turned_at_once)
+        pieces = [self.b.load(self.b.inttoptr(p, kind.as_pointer())) for p in places]
+        for piece in pieces:
+            piece.align = self.size
+        while len(pieces) > 1:
+            lanes = list(range(2 * pieces[0].type.count))
+            pairs = zip(pieces[0::2], pieces[1::2], strict=True)
+            pieces = [self.b.shuffle_vector(x, y, self._order(lanes)) for x, y in pairs]
+        return pieces[0]
 
     def _square(self, rows: list[Value], width: int) -> list[Value]:
         if width == 2:
