@@ -168,7 +168,7 @@ def _choose_loops(
     elif panels == REST:
         table[AT_PACK] = leaf_address(COPY, itemsize)
     depth = blas.even_part(k, depth, DEPTH_UNIT) if k > depth else max(k, 1)
-    reads_again = min(n, int(table[blas.PART_COLUMNS])) > PART_COLUMNS  # A, for more columns
+    reads_again = min(n, int(table[blas.PART_COLUMNS])) > PART_COLUMNS  # all of A
     in_strips = reads_again and (k <= FLAT or (a_step != 1 and k > depth))
     strip = plan.high if in_strips else MOST_ROWS
     chunk = max(CHUNK_BYTES // (itemsize * depth * width), 1) * width

@@ -37,7 +37,7 @@ class _Rows(Dots):
     """Emits so many columns of C for as many rows as make a register of sums."""
 
     def __init__(self, v: Lanes, columns: int, args: Any) -> None:
-        super().__init__(v, v.count // columns, columns, args)
+        super().__init__(v, _height(v, columns), columns, args)
 
     def add(self, start: Value, mask: Value | None, sums: list[Any]) -> None:
         """The next terms; where rows are few, those of the rows below are asked for."""
@@ -63,6 +63,11 @@ class _Rows(Dots):
                 super().write(total)
 
 
+def _height(v: Lanes, columns: int) -> int:
+    """Rows of C that make a register; one, of more columns than it has lanes."""
+    return max(v.count // columns, 1)
+
+
 def _rows(columns: int) -> Any:
     @intrinsic
     def rows(
@@ -82,7 +87,7 @@ def _rows(columns: int) -> Any:
 
 def narrow(columns: int) -> Callable[[Callable[[float], Any]], Callable[..., None]]:
     """The piece of products with up to so many columns, with the arguments of dots."""
-    rows, height_of = _rows(columns), constant(lambda v: v.count // columns)
+    rows, height_of = _rows(columns), constant(lambda v: _height(v, columns))
 
     def leaf(number: Callable[[float], Any]) -> Callable[..., None]:
         def product(a, a_row, b, b_row, c, c_row, m, n, k, scale, more):

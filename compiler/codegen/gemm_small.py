@@ -46,7 +46,8 @@ EIGHT = 8  # rows of a tile: as many sums as a processor has in flight
 APART = 4  # terms of one row that are summed apart
 
 (LEFT, RIGHT, LEFT_AT, RIGHT_AT, ROWS, COLUMNS, A_STEP, B_ROW, DEPTH, A_ROW, _, _, _,
- C_ROW, _, _, _, B_COLUMN, _, _, _, STRIP, TURNS) = range(blas.OURS, blas.WORDS)
+ C_ROW, _, _, _, B_COLUMN, _, _, _, STRIP,
+ TURNS) = range(blas.OURS, blas.WORDS)  # fmt: skip
 """Words of the table: which operands A and B are, and where they begin; rows and
 columns of C; A's stride along k, B's other stride, that times k; strides of the rows of
 A and of C and of the columns of B, each followed by 3, 5 and 7 times as much. Strides

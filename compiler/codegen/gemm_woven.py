@@ -136,9 +136,7 @@ def _column(table, a, b, c, m, n, alpha, beta, panel, other, own):
         if own:
             source, target, done = b + row, panel + lanes * row, 0
             turned, pace, own = stop - k % at_once * row, at_once * row, 0
-        _tile(
-            table, a, panel, stop, c, alpha, beta, n, m, source, target, turned, pace
-        )
+        _tile(table, a, panel, stop, c, alpha, beta, n, m, source, target, turned, pace)
         m -= WOVEN_ROWS
         a += WOVEN_ROWS * load_int64(table, A_ROW)
         c += WOVEN_ROWS * load_int64(table, C_ROW)
