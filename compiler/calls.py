@@ -32,7 +32,7 @@ from staticgrad.compiler.nest import COMBINE_TEMPLATES
 from staticgrad.compiler.placing import Margin, margins, pieces_of
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import Constant, Node, Tensor
-from staticgrad.ir.op import Layout, Place
+from staticgrad.ir.op import Layout, Piece, Place
 from staticgrad.ir.size import Dim, Shape, product
 
 BufferOf = Callable[[Tensor], int]
@@ -98,11 +98,32 @@ def placed(
         kernels += [_margin(node, fill, m, buffer_of(result)) for m in left]
     elif fill is not None:
         kernels.append(_fill(node, fill, buffer_of(result)))
-    for piece in pieces_of(node):
-        source = node.inputs[piece.input]
-        if base_of(source) not in written:
-            kernels.append(_copy(node, source, piece.region, buffer_of))
+    left = [p for p in pieces_of(node) if base_of(node.inputs[p.input]) not in written]
+    while left:
+        beside = [piece for piece in left if _takes_turns(node, left[0], piece)]
+        pairs = [(node.inputs[piece.input], piece.region) for piece in beside]
+        kernels.append(_copies(node, pairs, buffer_of))
+        left = [piece for piece in left if piece not in beside]
     return kernels
+
+
+def _takes_turns(node: Node, first: Piece, piece: Piece) -> bool:
+    """Whether elements of two pieces lie between each other, or they are the same.
+
+    Both are then copied in one loop, whose stores fill memory without gaps.
+    """
+    if piece is first:
+        return True
+    shapes = [node.inputs[p.input].shape for p in (first, piece)]
+    steps = [
+        stride
+        for size, stride in zip(shapes[0], first.region.strides, strict=True)
+        if size != 1
+    ]
+    apart = piece.region.offset - first.region.offset
+    known = isinstance(apart, int) and all(isinstance(step, int) for step in steps)
+    alike = shapes[0] == shapes[1] and first.region.strides == piece.region.strides
+    return bool(known and alike and steps and abs(apart) < min(map(abs, steps)))
 
 
 def scattered(
@@ -221,16 +242,24 @@ def _margin(
 def _copy(
     node: Node, source: Tensor, region: Layout, buffer_of: BufferOf
 ) -> LoopKernel:
-    layout, dtype = layout_of(source), source.dtype
-    body = (
-        Load(0, Access(0, layout.strides, layout.offset), dtype),
-        Store(Access(1, region.strides, region.offset), 0),
-    )
-    operands = (
-        Operand(buffer_of(base_of(source)), "read", dtype),
-        Operand(buffer_of(node.outputs[0]), "write", dtype),
-    )
-    return _kernel(node, source.shape, operands, body, 1)
+    return _copies(node, [(source, region)], buffer_of)
+
+
+def _copies(
+    node: Node, pairs: Sequence[tuple[Tensor, Layout]], buffer_of: BufferOf
+) -> LoopKernel:
+    """Sources of one shape, each copied to its region of the result."""
+    buffers = list(dict.fromkeys(buffer_of(base_of(source)) for source, _ in pairs))
+    dtype, result, loads, stores = pairs[0][0].dtype, len(buffers), [], []
+    for value, (source, region) in enumerate(pairs):
+        layout, operand = layout_of(source), buffers.index(buffer_of(base_of(source)))
+        access = Access(operand, layout.strides, layout.offset)
+        loads.append(Load(value, access, dtype))
+        stores.append(Store(Access(result, region.strides, region.offset), value))
+    operands = [Operand(buffer, "read", dtype) for buffer in buffers]
+    operands.append(Operand(buffer_of(node.outputs[0]), "write", dtype))
+    body: tuple[Statement, ...] = (*loads, *stores)
+    return _kernel(node, pairs[0][0].shape, operands, body, len(pairs))
 
 
 def _kernel(

@@ -155,6 +155,27 @@ def test_symbolic_sizes():
             np.testing.assert_allclose(found[name], call(np, value), rtol=1e-13)
 
 
+@pytest.mark.parametrize("count", [2, 3, 5])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bool", "int64"])
+def test_pieces_that_take_turns_are_copied_in_one_loop(count, dtype):
+    data = [
+        (np.arange(7 * 5).reshape(7, 5) * (n + 3) % 11).astype(dtype)
+        for n in range(count)
+    ]
+    for dims in ((7, 5), ("n", 5), (7, "n")):
+        xs = [sg.input(f"x{n}", dims, dtype=dtype) for n in range(count)]
+        parts = [xs[0], *xs[1:-1], xs[0] if count == 3 else xs[-1].T[::-1].T]
+        y = sg.stack(parts, axis=-1)
+        f = sg.compile([y, sg.stack(parts, axis=1)], inputs=xs)
+        last = data[0] if count == 3 else data[-1][:, ::-1]
+        theirs = [data[0], *data[1:-1], last]
+        found = f(*data)
+        np.testing.assert_array_equal(found[0], np.stack(theirs, axis=-1))
+        np.testing.assert_array_equal(found[1], np.stack(theirs, axis=1))
+        alone = sg.compile(y, inputs=xs)
+        assert alone.source().count("def kernel") == 1
+
+
 def test_a_mirror_needs_enough_elements_when_it_runs():
     x = sg.input("x", ("n",))
     f = sg.compile(sg.pad(x, 2, "reflect"), inputs=[x])
