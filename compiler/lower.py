@@ -43,6 +43,7 @@ from staticgrad.compiler.schedule import (
 )
 from staticgrad.compiler.selection import selected
 from staticgrad.compiler.shuffling import shuffled
+from staticgrad.compiler.sorting import sorted_rows
 from staticgrad.compiler.squares import turned
 from staticgrad.compiler.turning import in_memory_order
 from staticgrad.errors import CompilerBug
@@ -61,6 +62,7 @@ from staticgrad.ir.op import (
     Scatter,
     Select,
     Shuffle,
+    Sort,
 )
 from staticgrad.ir.size import Dim, Shape, evaluate, product, symbols
 from staticgrad.ir.types import DType
@@ -326,6 +328,7 @@ class _Lowering:
                 scattered, written=self.inside, check=before[0] if before else None
             ),
             Select: selected,
+            Sort: sorted_rows,
             Scan: scanned,
             Call: called,
             Shuffle: shuffled,

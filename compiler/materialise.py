@@ -45,6 +45,7 @@ from staticgrad.ir.op import (
     Scatter,
     Select,
     Shuffle,
+    Sort,
     View,
 )
 from staticgrad.ir.size import Dim, Shape, Size, product
@@ -52,7 +53,7 @@ from staticgrad.ir.size import Dim, Shape, Size, product
 # what reads its inputs however they lie, and what needs the first, or all, in memory
 _ANYHOW = (Elementwise, Reduce)
 _FIRST = (Gather, Random)
-_WHOLE = (Place, Scan, Scatter, Select, Shuffle, MatmulAdd)
+_WHOLE = (Place, Scan, Scatter, Select, Shuffle, Sort, MatmulAdd)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from staticgrad.ir.op import (
     Scatter,
     Select,
     Shuffle,
+    Sort,
     View,
 )
 from staticgrad.ir.size import Dim
@@ -330,6 +331,7 @@ RULES: dict[type, Rule] = {
     Convolution: convolution,
     Mode: _unchanged,
     Select: _unchanged,  # along the last axis
+    Sort: _unchanged,
     Gather: _gather,
     Scatter: _scatter,
 }

@@ -275,6 +275,25 @@ def frexp_fraction{bits}(x):
     return x if settled(x) else {back}(bits)
 """
 
+ORDER = """
+def order_bits{bits}(x):
+    bits = float_bits(x)
+    turned = bits ^ int{bits}({largest}) if bits < int{bits}(0) else bits
+    known = int{bits}({largest}) if x != x else turned
+    return uint{bits}(known) ^ uint{bits}({sign})
+
+def order_float{bits}(u):
+    ranked = int{bits}(u ^ uint{bits}({sign}))
+    turned = ranked ^ int{bits}({largest})
+    return {back}(turned if ranked < int{bits}(0) else ranked)
+"""
+
+
+def _order(bits: int, back: str) -> str:
+    """Floats as unsigned integers in the order in which they sort."""
+    sign = 1 << (bits - 1)
+    return ORDER.format(bits=bits, back=back, sign=sign, largest=sign - 1)
+
 
 def _split(dtype: DType, back: str) -> str:
     """A number as fraction times 2 ** exponent; tiny ones are scaled up first."""
@@ -348,7 +367,8 @@ def written() -> dict[str, ast.FunctionDef]:
         ),
     )
     halves = _split(FLOAT32, "float_of") + _split(FLOAT64, "double_of")
-    text = BOTH + DRAWS + gammas + halves + HALVES + TRIGONOMETRY
+    orders = _order(32, "float_of") + _order(64, "double_of")
+    text = BOTH + DRAWS + gammas + halves + HALVES + orders + TRIGONOMETRY
     return {f.name: f for f in ast.parse(text).body if isinstance(f, ast.FunctionDef)}
 
 

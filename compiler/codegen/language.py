@@ -38,7 +38,13 @@ from staticgrad.compiler.codegen.pointers import (
     unless_stopped,
     word,
 )
-from staticgrad.compiler.codegen.ranks import from_rank, rank_high, rank_low
+from staticgrad.compiler.codegen.ranks import (
+    from_rank,
+    order_bits,
+    order_float,
+    rank_high,
+    rank_low,
+)
 from staticgrad.compiler.codegen.running import running_sum
 from staticgrad.compiler.codegen.status import check_index
 from staticgrad.compiler.codegen.tiles import SCHEMES, emitted
@@ -222,6 +228,8 @@ def namespace() -> Mapping[str, Any]:
         "rank_high": rank_high,
         "rank_low": rank_low,
         "from_rank": from_rank,
+        "order_bits": order_bits,
+        "order_float": order_float,
         "running_sum": running_sum,
         "place_of_extreme": place_of_extreme,
         "philox_word": philox_word,

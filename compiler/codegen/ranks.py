@@ -67,3 +67,31 @@ def from_rank(typing: Any, rank: Any) -> Any:
 
 
 rank_high, rank_low = _rank(1), _rank(-1)
+
+_UNSIGNED = {types.float32: types.uint32, types.float64: types.uint64}
+
+
+def _with_sign_turned(b: Any, bits: Value) -> Value:
+    return b.xor(bits, _constant(bits, 1 << (bits.type.width - 1)))
+
+
+@intrinsic
+def order_bits(typing: Any, x: Any) -> Any:
+    """The rank of a float as an unsigned integer, NaN above everything."""
+
+    def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
+        return _with_sign_turned(b, _ranked(b, args[0], 1))
+
+    return _UNSIGNED[x](x), generate
+
+
+@intrinsic
+def order_float(typing: Any, rank: Any) -> Any:
+    """The float of an unsigned rank."""
+    result = types.float32 if rank == types.uint32 else types.float64
+
+    def generate(context: Any, b: Any, _signature: Any, args: Any) -> Value:
+        bits = _turned(b, _with_sign_turned(b, args[0]))
+        return b.bitcast(bits, context.get_value_type(result))
+
+    return result(rank), generate

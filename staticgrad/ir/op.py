@@ -227,6 +227,17 @@ class Select:
 
 
 @dataclass(frozen=True, slots=True)
+class Sort:
+    """Each row of input 0, the last axis, in ascending order, NaN last.
+
+    The result are the values or, if `places`, their int64 places, ascending where
+    values are equal.
+    """
+
+    places: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """A function of the user's on whole arrays: ``attrs["function"]``, a Foreign.
 
@@ -335,6 +346,7 @@ Code: TypeAlias = (
     | Gather
     | Scatter
     | Select
+    | Sort
     | Scan
     | Call
     | Shuffle

@@ -270,6 +270,7 @@ from staticgrad.ops.shape import (
     transpose,
 )
 from staticgrad.ops.slicing import array_split, dsplit, flip, hsplit, split, vsplit
+from staticgrad.ops.sorting import argsort, sort
 from staticgrad.ops.spaces import (
     geomspace,
     linspace,
@@ -327,10 +328,10 @@ pow = power
 __all__ = [
     "abs", "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin",
     "angle", "any", "append", "arange", "arccos", "arccosh", "arcsin", "arcsinh",
-    "arctan", "arctan2", "arctanh", "argmax", "argmin", "around", "array_equal",
-    "array_equiv", "array_split", "as_tensor", "asin", "asinh", "astype", "atan",
-    "atan2", "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "average", "bincount",
-    "bitwise_and", "bitwise_count", "bitwise_invert", "bitwise_left_shift",
+    "arctan", "arctan2", "arctanh", "argmax", "argmin", "argsort", "around",
+    "array_equal", "array_equiv", "array_split", "as_tensor", "asin", "asinh", "astype",
+    "atan", "atan2", "atanh", "atleast_1d", "atleast_2d", "atleast_3d", "average",
+    "bincount", "bitwise_and", "bitwise_count", "bitwise_invert", "bitwise_left_shift",
     "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "block",
     "broadcast_arrays", "broadcast_to", "by_mode", "cbrt", "ceil", "clip",
     "column_stack", "concat", "concatenate", "conj", "conjugate", "constant",
@@ -360,13 +361,13 @@ __all__ = [
     "repeat", "reshape", "result_type", "right_shift", "rint", "roll", "rollaxis",
     "rot90", "round", "rsqrt", "scatter_add", "searchsorted", "segment_max",
     "segment_mean", "segment_min", "segment_prod", "segment_sum", "select", "sigmoid",
-    "sign", "signbit", "silu", "sin", "sinc", "sinh", "softmax", "softplus", "spacing",
-    "split", "sqrt", "square", "squeeze", "stack", "state", "std", "stop_gradient",
-    "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh",
-    "tensordot", "tile", "top_k", "trace", "transpose", "trapezoid", "tri", "tril",
-    "tril_indices", "triu", "triu_indices", "true_divide", "trunc", "unravel_index",
-    "unstack", "unwrap", "update", "vander", "var", "vdot", "vecdot", "vecmat",
-    "vsplit", "vstack", "where", "xlogy", "zeros", "zeros_like",
+    "sign", "signbit", "silu", "sin", "sinc", "sinh", "softmax", "softplus", "sort",
+    "spacing", "split", "sqrt", "square", "squeeze", "stack", "state", "std",
+    "stop_gradient", "subtract", "sum", "swapaxes", "take", "take_along_axis", "tan",
+    "tanh", "tensordot", "tile", "top_k", "trace", "transpose", "trapezoid", "tri",
+    "tril", "tril_indices", "triu", "triu_indices", "true_divide", "trunc",
+    "unravel_index", "unstack", "unwrap", "update", "vander", "var", "vdot", "vecdot",
+    "vecmat", "vsplit", "vstack", "where", "xlogy", "zeros", "zeros_like",
 ]  # fmt: skip
 
 methods.install(Tensor)

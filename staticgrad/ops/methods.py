@@ -31,6 +31,7 @@ from staticgrad.ops import (
     scans,
     segments,
     shape,
+    sorting,
     statistics,
 )
 from staticgrad.ops import reduce as reductions
@@ -210,7 +211,7 @@ ELSEWHERE = {
     "to": "use .astype for a dtype; sg.compile(target=) chooses where it runs",
     "cpu": "sg.compile(target='cpu') chooses where it runs",
     "cuda": "sg.compile(target='cuda') chooses where it runs",
-    "sort": "use sg.top_k, which sorts the first k",
+    "sort": "use sg.sort(x), which is another tensor",
 }
 
 
@@ -293,6 +294,7 @@ METHODS: dict[str, Any] = {
     "std": statistics.std,
     "argmax": statistics.argmax,
     "argmin": statistics.argmin,
+    "argsort": sorting.argsort,
     "clip": clip,
     "round": functions.round,
     "dot": products.dot,
