@@ -98,12 +98,12 @@ def placed(
         kernels += [_margin(node, fill, m, buffer_of(result)) for m in left]
     elif fill is not None:
         kernels.append(_fill(node, fill, buffer_of(result)))
-    left = [p for p in pieces_of(node) if base_of(node.inputs[p.input]) not in written]
-    while left:
-        beside = [piece for piece in left if _takes_turns(node, left[0], piece)]
+    rest = [p for p in pieces_of(node) if base_of(node.inputs[p.input]) not in written]
+    while rest:
+        beside = [piece for piece in rest if _takes_turns(node, rest[0], piece)]
         pairs = [(node.inputs[piece.input], piece.region) for piece in beside]
         kernels.append(_copies(node, pairs, buffer_of))
-        left = [piece for piece in left if piece not in beside]
+        rest = [piece for piece in rest if piece not in beside]
     return kernels
 
 

@@ -166,8 +166,8 @@ class _Body:
         key = self._key(body)
         body += [Store(self._at(area), key) for area in (FROM, TO)]
         if self.places:
-            place, areas = self._own_place(body), (PLACES_FROM, PLACES_TO)
-            body += [Store(self._at(area), place) for area in areas]
+            own = self._own_place(body)
+            body += [Store(self._at(area), own) for area in (PLACES_FROM, PLACES_TO)]
         one = self._number(body, 1, INT64)
         for digit in range(self.digits):
             place = self._bin(body, key, digit)
@@ -270,13 +270,20 @@ class _Body:
         body: list[Statement] = []
         if self.places:
             area = PLACES_FROM if keys == FROM else PLACES_TO
-            place = self._load(body, self._at(area), self.place)
-            value = self._compute(body, "{T}({0})", (place,), INT64)
+            value = self._place(body, self._load(body, self._at(area), self.place))
         else:
             value = self._value(body, self._load(body, self._at(keys), self.key))
-        *rows, along = Layout.contiguous(self.x.shape).strides
-        body.append(Store(Access(1, (*(rows or (0,)), along, 0)), value))
+        rows, along = self._result_strides()
+        body.append(Store(Access(1, (*rows, along, 0)), value))
         return Loop(self.rank, tuple(body))
+
+    def _result_strides(self) -> tuple[tuple[Dim, ...], Dim]:
+        """How far rows of the result are apart, and their elements."""
+        *rows, along = Layout.contiguous(self.x.shape).strides
+        return tuple(rows) or (0,), along
+
+    def _place(self, body: list[Statement], place: int) -> int:
+        return self._compute(body, "{T}({0})", (place,), INT64)
 
     def _value(self, body: list[Statement], key: int) -> int:
         """The element that a key stands for."""
@@ -294,14 +301,9 @@ class _Body:
         key = self._key(body)
         body.append(Store(self._at(FROM), key))
         body.append(Store(self._at(PLACES_FROM), self._own_place(body)))
-        last = PLACES_TO if self.places else TO
-        return (
-            Loop(self.rank, tuple(body)),
-            Loop(self.rank, self._counted_step(last)),
-            self._write(TO),
-        )
+        return Loop(self.rank, tuple(body)), Loop(self.rank, self._counted_step())
 
-    def _counted_step(self, area: int) -> tuple[Statement, ...]:
+    def _counted_step(self) -> tuple[Statement, ...]:
         body: list[Statement] = []
         own = self._load(body, self._at(FROM), self.key)
         place = self._load(body, self._at(PLACES_FROM), self.place)
@@ -319,6 +321,8 @@ class _Body:
         body += [Initial(total, "add", self.place), Loop(self.rank + 1, tuple(before))]
         wide = self._compute(body, "{T}({0})", (total,), INT64)
         inside = self._inside(body, wide, self.x.shape[-1])
-        value = place if self.places else own
-        body.append(Store(Access(area, self._strides(), 0, (inside, 1)), value))
+        value = self._place(body, place) if self.places else self._value(body, own)
+        rows, along = self._result_strides()
+        there = Access(1, (*rows, 0, 0), 0, (inside, along))
+        body.append(Store(there, value))
         return tuple(body)

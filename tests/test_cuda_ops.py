@@ -45,7 +45,7 @@ def test_ops_in_the_emulator_equal_numpys(op):
         assert_ulp(got, want, ulp)
 
 
-ORDERED = "reduce_sum reduce_max cumsum take scatter_add top_k matmul".split()
+ORDERED = "reduce_sum reduce_max cumsum take scatter_add top_k argsort matmul".split()
 
 
 @pytest.mark.parametrize("name", [name for name in ORDERED if name in OPS])
