@@ -93,8 +93,14 @@ def _comes_first(labels: Labels, others: Labels, order: Labels) -> bool:
 
 
 def _in_one_loop(a: Term, b: Term, result: Labels, inner: Labels) -> Term:
-    """Multiply and sum; the loops are fused."""
-    labels = (*result, *inner)
+    """Multiply and sum; the loops are fused.
+
+    Where one operand has all axes they stay in its order, which is that of memory: a
+    matrix times a vector is summed over rows row by row, not column by column.
+    """
+    widest = max(a.labels, b.labels, key=len)
+    every = (*result, *inner)
+    labels = widest if set(every) == set(widest) else every
     op = "logical_and" if kind_of(a.x.dtype) == "b" else "multiply"
     value = named(op, _spread(a, labels), _spread(b, labels))
     return summed(Term(value, labels), set(result))
