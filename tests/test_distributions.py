@@ -152,6 +152,10 @@ def test_categorical():
     counts = np.bincount(i, minlength=4)
     assert counts[1] == 0
     assert chi2_of(counts[p > 0], N * p[p > 0]) > 1e-3
+    many = r.fold_in(KEY, np.arange(N // 8))
+    one = drawn(sg.vmap(lambda k: r.categorical(k, np.log(p + 1e-9)))(many))
+    found = np.bincount(one, minlength=4)[p > 0]
+    assert chi2_of(found, len(one) * p[p > 0]) > 1e-3
     rows = r.categorical(KEY, np.zeros((4, 7, 2)), axis=1)
     assert rows.shape == (4, 2)
     assert rows.dtype == np.int64
@@ -387,3 +391,12 @@ def test_refusals(build, error, match):
 def test_categorical_of_nan_is_the_first_nan():
     logits = sg.constant(np.float32([0, 1, np.nan, np.nan]))
     assert sg.compile(r.categorical(KEY, logits))() == 2
+    assert (drawn(r.categorical(KEY, logits, shape=(3, 2))) == 2).all()
+
+
+def test_categorical_of_infinite_logits():
+    logits = np.float64([0, np.inf, -np.inf, np.inf])
+    i = drawn(r.categorical(KEY, logits, shape=(N,)))
+    counts = np.bincount(i, minlength=4)
+    assert counts[0] == counts[2] == 0
+    assert chi2_of(counts[[1, 3]], np.array([N / 2, N / 2])) > 1e-3

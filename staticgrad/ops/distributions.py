@@ -15,7 +15,7 @@ import numpy.typing as npt
 from staticgrad.errors import DTypeError, ShapeError
 from staticgrad.ir.graph import apply, default_dtype
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.size import Shape
+from staticgrad.ir.size import Shape, product
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import (
     FLOAT32,
@@ -30,16 +30,19 @@ from staticgrad.ir.types import (
 )
 from staticgrad.ops.arithmetic import sign
 from staticgrad.ops.casting import cast
-from staticgrad.ops.choice import maximum, minimum
+from staticgrad.ops.choice import maximum, minimum, where
+from staticgrad.ops.compare import isnan
 from staticgrad.ops.draws import NORMAL, UNIFORM, WORD, fold_in, one_key
 from staticgrad.ops.fill import zeros
-from staticgrad.ops.functions import erf, floor, log, log1p
+from staticgrad.ops.functions import erf, exp, floor, log, log1p
 from staticgrad.ops.gamma_draw import GAMMA
 from staticgrad.ops.leaves import ShapeLike, as_shape, is_number
 from staticgrad.ops.named import named
 from staticgrad.ops.promote import ArrayLike, as_tensor, promoted
-from staticgrad.ops.reduce import sum
+from staticgrad.ops.reduce import any, max, sum
 from staticgrad.ops.rules import one_axis, shape_error
+from staticgrad.ops.scans import cumsum
+from staticgrad.ops.segments import searchsorted
 from staticgrad.ops.shape import moveaxis
 from staticgrad.ops.special import erfinv
 from staticgrad.ops.statistics import argmax
@@ -380,10 +383,11 @@ def categorical(
 ) -> Tensor:
     """Indices, int64, with probabilities ``softmax(logits, axis)``.
 
-    The largest of `logits` plus Gumbel's numbers is taken. `shape` is that of the
-    result, to which the shape of `logits` without `axis` broadcasts, and which it is by
-    default. -inf is never chosen; where a logit is NaN the index is that of the first
-    NaN, as of NumPy's argmax.
+    The largest of `logits` plus Gumbel's numbers is taken; of one row of logits drawn
+    from several times, the first index whose sum of probabilities reaches a number in
+    (0, 1]. `shape` is that of the result, to which the shape of `logits` without `axis`
+    broadcasts, and which it is by default. -inf is never chosen; where a logit is NaN
+    the index is that of the first NaN, as of NumPy's argmax.
 
     >>> import staticgrad as sg
     >>> logits = [0.0, -float("inf"), 0.0]
@@ -399,5 +403,17 @@ def categorical(
     last = moveaxis(cast(given, kind), place, -1)
     one = zeros(last.shape[:-1], kind)
     dims = drawn_shape("categorical", shape, one)
+    if one.ndim == 0 and dims and product(dims) != 1:
+        return _drawn_often(key, last, dims)
     noise = gumbel(key, (*dims, last.shape[-1]), kind)
     return argmax(last + noise, axis=-1)
+
+
+def _drawn_often(key: ArrayLike, logits: Tensor, dims: Shape) -> Tensor:
+    """Where numbers lie in the running sum: one number a draw, not one per category."""
+    most = max(logits)
+    weights = where(logits == most, 1, exp(logits - most))  # of inf, too
+    below = cumsum(cast(weights, FLOAT64))
+    found = searchsorted(below, below[-1] * (1.0 - uniform(key, dims, FLOAT64)))
+    broken = isnan(logits)
+    return where(any(broken), argmax(broken), found)
