@@ -130,6 +130,20 @@ def test_the_largest_of_a_row_in_order(dtype):
         np.testing.assert_array_equal(values, np.take_along_axis(rows, order, 1))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8"])
+def test_isin_looks_many_elements_up(dtype):
+    draw = np.random.default_rng(6)
+    data = draw.integers(0, 200, (50, 7)).astype(dtype)
+    many = draw.integers(0, 200, (30, 40)).astype(dtype)[:, ::3]
+    if np.dtype(dtype).kind == "f":
+        data[0, :2], many[3, :2] = np.nan, (np.nan, np.inf)
+    x, y = sg.input("x", data.shape, dtype=dtype), sg.input("y", many.shape, dtype)
+    f = sg.compile([sg.isin(x, y), sg.isin(x, y, invert=True)], inputs=[x, y])
+    found, others = f(data, many)
+    np.testing.assert_array_equal(found, np.isin(data, many))
+    np.testing.assert_array_equal(others, ~found)
+
+
 def test_refusals():
     x = sg.input("x", (3,))
     with pytest.raises(ShapeError, match="sort requires"):

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from staticgrad.ir.node import Tensor
+from staticgrad.ir.size import product
 from staticgrad.ir.types import kind_of
 from staticgrad.ops.choice import maximum, minimum, where
 from staticgrad.ops.division import remainder
@@ -27,7 +28,10 @@ from staticgrad.ops.scans import cumsum
 from staticgrad.ops.segments import searchsorted
 from staticgrad.ops.series import diff
 from staticgrad.ops.shape import axis_list, expand_dims, ravel
+from staticgrad.ops.sorting import sort
 from staticgrad.ops.views import reshaped
+
+COMPARED_BYTES = 1024  # of elements that are all compared: beyond, halving takes less
 
 
 def _part(x: Tensor, axis: int, key: slice) -> Tensor:
@@ -260,15 +264,21 @@ def isin(
 ) -> Tensor:
     """Whether each of `element` occurs in `test_elements`, or does not if `invert`.
 
-    Each is compared with each. `assume_unique` and `kind` change nothing. NaN occurs
-    nowhere.
+    Each is compared with each, or, where `test_elements` are many, looked up in them
+    when they are sorted. `assume_unique` and `kind` change nothing. NaN occurs nowhere.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.isin([[1, 2], [3, 4]], [2, 3]), target="reference")().tolist()
     [[False, True], [True, False]]
     """
     x, among = promoted(element, test_elements)
-    found = any(expand_dims(x, -1) == ravel(among), -1)
+    n = product(among.shape)
+    if isinstance(n, int) and n * among.dtype.itemsize > COMPARED_BYTES:
+        line = sort(among, None)
+        place = minimum(searchsorted(line, x), n - 1)
+        found = taken(line, checked(place, n, wrap=False), 0) == x
+    else:
+        found = any(expand_dims(x, -1) == ravel(among), -1)
     return ~found if invert else found
 
 
