@@ -111,15 +111,24 @@ class SmallTile:
         sums = [v.variable(v.zeros()) for _ in range(self.rows * self.vectors)]
         left, right = v.variable(self.a), v.variable(self.b)
         with until(v, right, self.stop):
-            start = b.load(left)
             across = [v.load(p, self.mask) for p in self._across([b.load(right)])]
-            for i, offset in enumerate(offsets):
-                x = v.splat(v.number(b.add(start, offset)))
-                for j, row in enumerate(across):
-                    total = sums[i * self.vectors + j]
-                    b.store(v.fma(x, row, b.load(total)), total)
+            self._add_terms([left], offsets, across, sums)
             self._advance(left, right, 1)
         return [b.load(total) for total in sums]
+
+    def _add_terms(
+        self, lefts: list[Any], offsets: list[Value], across: list[Value],
+        sums: list[Any],
+    ) -> None:  # fmt: skip
+        """The next term of every sum: rows of A at `offsets` from each of `lefts`."""
+        v, b = self.v, self.v.b
+        for i in range(self.rows):
+            group, place = divmod(i, len(offsets))
+            start = b.load(lefts[group])
+            x = v.splat(v.number(b.add(start, offsets[place])))
+            for j, row in enumerate(across):
+                total = sums[i * self.vectors + j]
+                b.store(v.fma(x, row, b.load(total)), total)
 
     def _across(self, starts: Sequence[Value]) -> list[Value]:
         """The registers of each row, from its start on."""

@@ -35,6 +35,7 @@ from staticgrad.compiler.codegen.gemm_small import (
     B_COLUMN,
     C_ROW,
     DEPTH,
+    EIGHT,
     SmallTile,
     column_of_tiles,
     in_parts,
@@ -60,13 +61,14 @@ class _WovenTile(SmallTile):
 
     def __init__(self, v: Lanes, args: Any) -> None:
         super().__init__(v, WOVEN_ROWS, 1, args[:9], masked=False)
+        self.b_row = v.whole(v.count * v.size)
         self.source, self.target, self.turned, self.every = args[9:]
 
     def _all_rows(self) -> list[Value]:
         v, b = self.v, self.v.b
-        offsets = self._places(v.whole(0), A_ROW)
+        offsets = self._places(v.whole(0), A_ROW)[:EIGHT]
         sums = [v.variable(v.zeros()) for _ in range(self.rows)]
-        left, right = v.variable(self.a), v.variable(self.b)
+        lefts, right = self._lefts(), v.variable(self.b)
         source, target = v.variable(self.source), v.variable(self.target)
         with until(v, right, self.stop):
             more = b.icmp_signed("!=", b.load(target), self.turned)
@@ -74,12 +76,19 @@ class _WovenTile(SmallTile):
                 self._turn(source, target)
             enough = v.least(b.add(b.load(right), self.every), self.stop)
             with until(v, right, enough):
-                start, row = b.load(left), v.load(b.load(right))
-                for offset, total in zip(offsets, sums, strict=True):
-                    x = v.splat(v.number(b.add(start, offset)))
-                    b.store(v.fma(x, row, b.load(total)), total)
-                self._advance(left, right, 1)
+                self._add_terms(lefts, offsets, [v.load(b.load(right))], sums)
+                for left in lefts:
+                    b.store(v.own(b.add(b.load(left), self.a_step)), left)
+                b.store(b.add(b.load(right), self.b_row), right)
         return [b.load(total) for total in sums]
+
+    def _lefts(self) -> list[Any]:
+        """Where A begins and its ninth row: with one start there would be a register
+        for every offset, and none for what is turned.
+        """
+        v, b = self.v, self.v.b
+        ninth = b.add(self.a, b.shl(self._word(A_ROW), v.whole(3)))
+        return [v.variable(self.a), v.variable(v.own(ninth))]
 
     def _turn(self, source: Any, target: Any) -> None:
         """A few terms of all rows of a panel."""

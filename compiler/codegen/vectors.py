@@ -44,6 +44,11 @@ class Lanes:
         """The smaller of two int64."""
         return self.b.select(self.b.icmp_signed("<", x, y), x, y)
 
+    def own(self, value: Value) -> Value:
+        """An int64 in a register of its own: LLVM does not see how it was computed."""
+        kind = ir.FunctionType(_LONG, [_LONG])
+        return self.b.asm(kind, "", "=r,0", [value], False)
+
     def zeros(self) -> Value:
         """A register of zeros."""
         return ir.Constant(self.type, [0.0] * self.count)
