@@ -1,5 +1,7 @@
 """Every op's type rule, NumPy function and reference result at each of its samples."""
 
+import itertools
+
 import numpy as np
 import pytest
 from tolerances import assert_ulp
@@ -112,6 +114,33 @@ def test_functions_of_two_arguments_promote_as_numpy(name, right):
         with np.errstate(all="ignore"):
             want = getattr(np, name)(y, x)
         assert_ulp(evaluate(getattr(sg, name)(y, x)), want, 3)
+
+
+HALVES = ["float16"]
+OF_FLOATS = ["hypot", "arctan2", "logaddexp", "copysign", "heaviside"]
+OF_NUMBERS = [
+    "add", "multiply", "divide", "floor_divide", "remainder", "power", "maximum",
+    "less", "fmod", "float_power", "outer", "kron", "dot", "average",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*OF_NUMBERS, *OF_FLOATS])
+def test_every_pair_of_dtypes_promotes_as_numpy(name):
+    """But float functions of 8-bit integers, which NumPy gives in float16."""
+    function, ours = getattr(np, name), getattr(sg, name)
+    if name == "average":
+        function, ours = (lambda a, w, f=f: f(a, weights=w) for f in (function, ours))
+    numbers = [2, 2.5, True] if isinstance(function, np.ufunc) else []
+    every = [*DTYPES, *HALVES]
+    for dtype, other in itertools.product(every, [*every, *numbers]):
+        x, y = np.ones(3, dtype), np.ones(3, other) if isinstance(other, str) else other
+        with np.errstate(all="ignore"):
+            want = function(x, y).dtype
+        t = sg.input("t", (3,), dtype=dtype)
+        u = sg.input("u", (3,), dtype=other) if isinstance(other, str) else other
+        if want == np.float16 and "float16" not in (dtype, other):
+            want = np.float32
+        assert ours(t, u).dtype == want, (dtype, other)
 
 
 def evaluate(tensor):

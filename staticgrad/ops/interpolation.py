@@ -31,7 +31,7 @@ from staticgrad.ops.shape import axis_list, expand_dims, ravel
 from staticgrad.ops.sorting import sort
 from staticgrad.ops.views import reshaped
 
-COMPARED_BYTES = 1024  # of elements that are all compared: beyond, halving takes less
+COMPARED_BYTES = 3072  # of elements that are all compared: beyond, halving takes less
 
 
 def _part(x: Tensor, axis: int, key: slice) -> Tensor:

@@ -114,7 +114,11 @@ def _common(
     dtype, weak = types[0].dtype, False
     if any(kind.weak or kind.dtype is not dtype for kind in types):
         dtype, weak = promote(types)
-    return tuple(_typed(item, lift(dtype), weak) for item in items)
+    lifted = lift(dtype)
+    if not is_float(dtype) and not any(kind.weak for kind in types):
+        # int8 and uint16 both fit into float32, though not into one type of 16 bits.
+        lifted = np.result_type(*(lift(kind.dtype) for kind in types))
+    return tuple(_typed(item, lifted, weak) for item in items)
 
 
 def widened(function: F) -> F:

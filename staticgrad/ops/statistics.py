@@ -57,6 +57,12 @@ def count(x: Tensor, axes: tuple[int, ...]) -> Dim:
     return product(tuple(x.shape[axis] for axis in axes))
 
 
+def _summands(a: ArrayLike, weights: ArrayLike) -> tuple[Tensor, Tensor]:
+    """Both, of which integers are averaged in float64, whatever their weights are."""
+    x, w = as_tensor(a), as_tensor(weights)
+    return x if is_float(x.dtype) else cast(x, FLOAT64), w
+
+
 @widened
 def mean(
     a: ArrayLike,
@@ -138,7 +144,7 @@ def average(
         result = mean(x, axis, keepdims=keepdims)
         whole = as_tensor(count(x, some_axes("average", x, axis)), result)
     else:
-        x, w = quotients(a, weights)
+        x, w = quotients(*_summands(a, weights))
         w = w if w.shape == x.shape else _along(x, w, axis)
         whole = reduced(REDUCE_SUM, "average", w, axis, keepdims)
         result = reduced(REDUCE_SUM, "average", x * w, axis, keepdims) / whole
