@@ -214,6 +214,37 @@ def test_conv_transpose2d_is_the_transpose(case, target):
     np.testing.assert_allclose((left * y).sum(), right.sum(), rtol=1e-12)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("stride", "dilation", "padding", "more"),
+    [
+        (1, 3, 0, 2),
+        (1, 3, 1, 2),
+        (2, 4, 1, 3),
+        (2, 4, 0, 3),
+        ((1, 2), (3, 1), 2, (2, 1)),
+    ],
+)
+def test_output_padding_below_the_dilation(stride, dilation, padding, more, target):
+    """More of the whole result than the padding leaves, and zeros behind it."""
+    y, w, b = numbers(2, 4, 5, 6), numbers(4, 3, 2, 3), numbers(3)
+
+    def function(y, w, b):
+        return sg.nn.conv_transpose2d(y, w, b, stride, padding, more, 1, dilation)
+
+    got = value_of(function, y, w, b, target=target, symbolic=(0,))
+    whole = value_of(
+        lambda y, w: sg.nn.conv_transpose2d(y, w, None, stride, dilation=dilation), y, w
+    )
+    pairs = [v if isinstance(v, tuple) else (v, v) for v in (padding, more)]
+    edges = list(zip(*pairs, strict=True))
+    whole = np.pad(whole, ((0, 0), (0, 0), *((0, m) for _, m in edges)))
+    sizes = [n - p for n, (p, _) in zip(whole.shape[2:], edges, strict=True)]
+    (top, _), (left, _) = edges
+    want = whole[:, :, top : sizes[0], left : sizes[1]]
+    assert_near(got, want + b[:, None, None])
+
+
 def test_conv_transpose1d():
     y, w = numbers(2, 4, 5), numbers(4, 3, 3)
     got = value_of(lambda *xs: sg.nn.conv_transpose1d(*xs, stride=2, padding=1), y, w)
@@ -381,7 +412,7 @@ BAD = [
         lambda: sg.nn.conv_transpose2d(
             X, np.ones((4, 2, 3, 3), "f4"), output_padding=1
         ),
-        "an output_padding less than the stride",
+        "an output_padding less than the stride or the dilation",
     ),
     (
         lambda: sg.nn.conv_transpose2d(X, np.ones((4, 2, 3, 3), "f4"), padding=9),

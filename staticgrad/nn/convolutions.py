@@ -23,6 +23,7 @@ from staticgrad.nn.geometry import (
 from staticgrad.ops.arithmetic import add
 from staticgrad.ops.casting import cast
 from staticgrad.ops.convolution import conv, conv_input, geometry
+from staticgrad.ops.padding import pad
 from staticgrad.ops.promote import ArrayLike, promoted
 from staticgrad.ops.rules import shape_error
 
@@ -152,7 +153,8 @@ def conv_transpose2d(
     `weight` is (channels of x, channels of the result / groups, height, width). The
     result has ``(n - 1) * stride + dilation * (window - 1) + 1 - padding +
     output_padding`` rows, where padding counts both sides; `output_padding`, less than
-    the stride, picks one of the sizes that `conv2d` would bring to n.
+    the stride or the dilation, adds rows at the end: less than the stride it picks one
+    of the sizes that `conv2d` would bring to n.
 
     >>> import staticgrad as sg
     >>> x, w = sg.input("x", ("batch", 16, 8, 8)), sg.input("w", (16, 3, 4, 4))
@@ -175,15 +177,17 @@ def _transposed(
     spread = per_axis(name, "dilation", dilation, rank)
     widths = paddings(name, padding, window, (1,) * rank, spread)
     more = per_axis(name, "output_padding", output_padding, rank, least=0)
-    if any(extra >= step for extra, step in zip(more, strides, strict=True)):
-        rule = f"an output_padding less than the stride, got {more} and {strides}"
-        raise shape_error(name, (), rule)
+    if any(m >= max(s, d) for m, s, d in zip(more, strides, spread, strict=True)):
+        rule = f"an output_padding less than the stride or the dilation, got {more}"
+        raise shape_error(name, (), f"{rule}, {strides} and {spread}")
     given = channels_last(name, image, rank)
+    edges = zip(widths, more, strides, strict=True)
+    ends = [_end(high, extra, step) for (_, high), extra, step in edges]
     low = in_two(tuple(a for a, _ in widths), rank, 0)
-    high = in_two(tuple(b for _, b in widths), rank, 0)
+    high, more, empty = (in_two(part, rank, 0) for part in zip(*ends, strict=True))
     steps, gaps = in_two(strides, rank), in_two(spread, rank)
     size: list[Dim] = []
-    for axis, extra in enumerate(in_two(more, rank, 0)):
+    for axis, extra in enumerate(more):
         span = gaps[axis] * (kernels.shape[axis] - 1) + 1
         before = (given.shape[1 + axis] - 1) * steps[axis] + span
         size.append(before - low[axis] - high[axis] + extra)
@@ -192,7 +196,19 @@ def _transposed(
         raise shape_error(name, (image, w), rule)
     attrs = geometry(steps, low, high, gaps, groups)
     y = conv_input(given, kernels, tuple(size), **attrs)
+    if any(empty):
+        y = pad(y, ((0, 0), *((0, rows) for rows in empty), (0, 0)))
     return channels_first(_biased(name, y, rest), image, rank)
+
+
+def _end(high: int, extra: int, stride: int) -> tuple[int, int, int]:
+    """Padding at an end, pixels beyond it, and those that no window reaches.
+
+    A stride has room for less than itself; more pixels make the padding smaller first.
+    """
+    cut = min(extra, high) if extra >= stride else 0
+    beyond = min(extra - cut, stride - 1)
+    return high - cut, beyond, extra - cut - beyond
 
 
 __all__ = ["conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"]
