@@ -20,6 +20,7 @@ from staticgrad.compiler.passes.merge_loops import merge_loops
 from staticgrad.compiler.passes.pick import pick
 from staticgrad.compiler.passes.resolve_mode import resolve_mode
 from staticgrad.compiler.passes.scatter_into import scatter_into
+from staticgrad.compiler.passes.shift_stacks import shift_stacks
 from staticgrad.compiler.passes.simplify import simplify
 from staticgrad.compiler.passes.sink_into_loops import sink_into_loops
 from staticgrad.compiler.passes.sink_slices import sink_slices
@@ -55,6 +56,8 @@ PASSES: tuple[tuple[Pass, str], ...] = (
     (merge_common, "x + x is one of x only if both are one node"),
     (simplify, "forms that the rules above uncovered"),
     (fold_constants, "numbers that the rules above made"),
+    (sink_into_loops, "sums of what is equal are cheap products by now"),
+    (shift_stacks, "results of bodies are one tensor by now; the next drops stacks"),
     (trim_bodies, "nodes above are equal by now, and more of those below will be"),
     (merge_common, "equal nodes have one form by now"),
     (widen, "no rule sees its casts; merged ones would live from forward to backward"),

@@ -4,6 +4,7 @@ import numpy as np
 
 import staticgrad as sg
 from staticgrad.compiler.passes.sink_into_loops import sink_into_loops
+from staticgrad.compiler.pipeline import optimise
 from staticgrad.ir.graph import Graph
 
 X = np.linspace(-1, 1, 24, dtype=np.float32).reshape(4, 6)
@@ -99,3 +100,14 @@ def test_a_value_that_is_another_one_in_each_step_is_a_sequence():
         return sg.scan(summed, sg.zeros(6), x + c)
 
     assert "add" in sunk(outputs, X, column, idle=True)[0]
+
+
+def test_what_becomes_cheap_later_goes_too():
+    """The cotangent of a square is a sum of two equal products at first."""
+    with sg.Graph():
+        x = sg.input("x", X.shape)
+        _, ys = sg.scan(lambda c, v: (sg.tanh(c + v),) * 2, sg.zeros(6), x)
+        graph = Graph.closed([x], [sg.grad(sg.sum(ys * ys) / 8, x)])
+    forward, backward = (n for n in optimise(graph, "train").nodes if n.graphs)
+    assert set(forward.outputs) & set(backward.inputs)
+    assert all(t.op.name != "multiply" for t in backward.inputs)
