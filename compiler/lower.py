@@ -15,6 +15,7 @@ from staticgrad.compiler.alias import in_place
 from staticgrad.compiler.calls import gemm, gemm_add, placed, scattered
 from staticgrad.compiler.control import controlled, may_fail, may_last
 from staticgrad.compiler.convolutions import convolved
+from staticgrad.compiler.far_reads import straightened
 from staticgrad.compiler.foreign import called
 from staticgrad.compiler.fuse import Timing, fuse
 from staticgrad.compiler.groups import Group
@@ -291,7 +292,9 @@ class _Lowering:
         in_memory_order(group, stored, self.layouts)
         result = nest(group, stored, self._slots, self.buffer, self.layouts)
         parts = frozenset(stored[t] for t in made if _is_part(t, self.inside))
-        self.steps.append(_Step(result.kernel, group.early, group.late, parts))
+        kernel, copies = straightened(result.kernel, self._add_arena)
+        self.steps += [_Step(copy, group.early, group.late) for copy in copies]
+        self.steps.append(_Step(kernel, group.early, group.late, parts))
         for slots in result.slots:
             self._finish(slots.node, result.kernel.operands[slots.operand].buffer)
 
