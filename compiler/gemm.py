@@ -35,6 +35,7 @@ from staticgrad.compiler.codegen.gemm_leaves import (
     TILES,
     TRANSPOSE,
     TURN,
+    TWO,
     leaf_address,
 )
 from staticgrad.compiler.codegen.gemm_small import TILED, WOVEN
@@ -59,6 +60,7 @@ FLAT = 8  # terms: up to here writing C takes the time, which is better done by 
 MOST_ROWS = 1 << 40
 FEW_THIN = 4  # rows of A under which rows of B stream past; up to MOST_THIN where far:
 FAR_BYTES = 12_000_000  # of B, which does not stay in a cache then
+TWO_BYTES = 1 << 20  # of B, beyond which it streams under two rows as well
 THIN_BYTES = 1024  # of a row at least: shorter ones are left too soon
 THIN_COLUMNS = 512  # of a part at least, so that rows are read at some length
 CHUNK_BYTES = 1 << 18  # of B, while rows pass: a part of any L2 cache
@@ -136,20 +138,22 @@ def described(
     if b_transposed and a_step == 1 and by_dots(m, k):
         table[AT_DOTS] = leaf_address(DOTS, itemsize)
         table[DEPTH] = dot_depth(k)
-    elif not b_transposed and k > FEW_TERMS and _is_thin(table, m, n, far):
+    elif not b_transposed and k > FEW_TERMS and _is_thin(table, m, n, k):
         table[AT_TILES] = leaf_address(THIN_FAR if far else THIN, itemsize)
         table[WIDTH : PANELS + 1] = n, k, m, n, NONE
     else:
-        table[AT_TILES] = leaf_address(TILES, itemsize)
+        two = m == 2 and road != gemm_narrow.TILES
+        table[AT_TILES] = leaf_address(TWO if two else TILES, itemsize)
         _choose_loops(table, m, n, k, bool(b_transposed), a_step)
     return table
 
 
-def _is_thin(table: npt.NDArray[np.int64], m: int, n: int, far: bool) -> bool:
+def _is_thin(table: npt.NDArray[np.int64], m: int, n: int, k: int) -> bool:
     """Whether the rows of B stream past: under few of A, and C = A B or A B + C."""
     alpha, beta = table[ALPHA : BETA + 1].view(np.float64)
-    most = MOST_THIN if far else FEW_THIN
-    fits = m <= most and n * table[blas.BYTES] >= THIN_BYTES
+    row = n * int(table[blas.BYTES])
+    most = MOST_THIN if k * row >= FAR_BYTES else FEW_THIN
+    fits = m <= most and row >= THIN_BYTES and (m != 2 or k * row >= TWO_BYTES)
     return bool(fits and alpha == 1.0 and beta in (0.0, 1.0))
 
 

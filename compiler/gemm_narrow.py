@@ -21,15 +21,17 @@ MOST_COLUMNS = 8
 LEAST = 4096  # numbers of A: with fewer, one call of a small kernel is as fast
 ADDING = 4  # registers of terms that take as long as to add up lanes
 B_BYTES = 1 << 14  # of B^T at a time: half of an L1 cache
-TILES, DOTS, TURNED_BACK = range(3)
+TILES, DOTS, TURNED_BACK, TWO_ROWS = range(4)
 
 
 def road(table: npt.NDArray[np.int64]) -> int:
     """How a product is computed: by tiles as others, or one of the ways here."""
     m, n, k = (int(size) for size in table[: blas.K + 1])
+    lanes = vector_bytes() // int(table[blas.BYTES])
+    if m == 2 and n >= 2 * lanes and n * k >= LEAST and plan_of().masks:
+        return TILES if table[blas.B_TRANSPOSED] else TWO_ROWS
     if not 2 <= n <= MOST_COLUMNS or m * k < LEAST or not plan_of().masks:
         return TILES
-    lanes = vector_bytes() // int(table[blas.BYTES])
     more_rows = lanes // columns_of(n) - 1
     if more_rows < 1:
         return TILES

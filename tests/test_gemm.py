@@ -46,6 +46,8 @@ def road(request, monkeypatch):
     if number > 2:
         monkeypatch.setattr(gemm, "FAR_BYTES", 0)
         monkeypatch.setattr(gemm, "THIN_BYTES", 0)
+    if number == 3:
+        monkeypatch.setattr(gemm, "TWO_BYTES", 0)
     if number > 3:
         monkeypatch.setattr(gemm_narrow, "LEAST", 0)
         monkeypatch.setattr(gemm_narrow, "ADDING", 0)
@@ -148,7 +150,8 @@ def test_few_rows_or_columns(layout, dtype):
         (1, 1025, 18), (2, 1023, 21), (3, 2050, 19), (4, 1040, 36), (5, 70, 130),
         (6, 33, 40), (7, 1033, 17), (8, 48, 521), (1, 37, 600), (1, 3, 1041),
         (1, 5, 512), (700, 1, 530), (1029, 1, 40), (2, 9, 515), (9, 40, 20),
-        (70, 2, 2100), (2100, 3, 70), (600, 5, 80), (90, 8, 600), (33, 4, 1030),
+        (2, 300, 77), (2, 1030, 600), (70, 2, 2100), (2100, 3, 70), (600, 5, 80),
+        (90, 8, 600), (33, 4, 1030),
     ]:  # fmt: skip
         check(m, n, k, dtype, layout, beta=m % 2, gap=n % 3)
 
@@ -353,7 +356,7 @@ def test_few_columns_do_not_take_tiles():
     """In registers of 64 bytes; what is small, or fills half of one, does."""
     if not plan_of().masks:
         pytest.skip("requires masks")
-    tiles, dots, back = range(3)
+    tiles, dots, back, two = range(4)
     half = vector_bytes() // 8
     for (m, n, k), transposed, expected in [
         ((256, 2, 256), False, dots), ((256, half, 256), False, dots),
@@ -361,11 +364,13 @@ def test_few_columns_do_not_take_tiles():
         ((256, half + 1, 256), False, tiles), ((256, half + 1, 256), True, tiles),
         ((256, 1, 256), False, tiles), ((16, 2, 16), False, tiles),
         ((1000, 2, 5), False, tiles), ((1000, 2, 5), True, tiles),
+        ((2, 256, 256), False, two), ((2, 256, 256), True, two),
+        ((2, 16, 256), False, tiles), ((3, 256, 256), False, tiles),
     ]:  # fmt: skip
         table = blas.shape_of(product(m, n, k, transposed=(transposed, False)), {})
         assert gemm_narrow.road(table) == expected, (m, n, k, transposed)
         found = gemm.described(table)
-        if expected != tiles:
+        if expected in (dots, back):
             assert bool(found[gemm.AT_DOTS]) == (expected == dots)
             assert bool(found[gemm.AT_BACK]) == (expected == back)
 

@@ -218,13 +218,16 @@ def _tile(
     return tile
 
 
+WIDE = 4  # registers of a tile of two rows
 FEW = 4  # rows of the tile for those that are left over
 
 tile_full = _tile(lambda p: (p.rows, p.vectors))
 tile_few = _tile(lambda p: (FEW, p.vectors), clipped=True)
+tile_two = _tile(lambda _: (2, WIDE))
 tile_one = _tile(lambda p: (1, p.vectors))
 edge_full = _tile(lambda p: (p.high, 1), masked=True)
 edge_few = _tile(lambda p: (FEW, 1), masked=True, clipped=True)
+edge_two = _tile(lambda _: (2, 1), masked=True)
 edge_one = _tile(lambda p: (1, 1), masked=True)
 
 

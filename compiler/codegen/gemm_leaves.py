@@ -40,13 +40,13 @@ from staticgrad.compiler.codegen.gemm import (
     tile_one,
     vectors_of,
 )
-from staticgrad.compiler.codegen.gemm_narrow import back, narrow, turn
+from staticgrad.compiler.codegen.gemm_narrow import back, narrow, turn, two
 from staticgrad.compiler.codegen.gemm_thin import thin
 from staticgrad.compiler.codegen.native import compiled_once
 from staticgrad.compiler.pointers import load_float64
 
-(TILES, TRANSPOSE, COPY, DOTS, THIN, THIN_FAR, TURN, BACK, PAIRS, FOURS,
- EIGHTS) = range(11)  # fmt: skip
+(TILES, TRANSPOSE, COPY, DOTS, THIN, THIN_FAR, TURN, BACK, PAIRS, FOURS, EIGHTS,
+ TWO) = range(12)  # fmt: skip
 
 LONG = 512  # terms: with more, fewer rows of B^T are read side by side
 
@@ -191,6 +191,7 @@ _LEAVES = {
     PAIRS: narrow(2),
     FOURS: narrow(4),
     EIGHTS: narrow(8),
+    TWO: two,
 }
 
 

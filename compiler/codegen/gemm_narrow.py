@@ -19,9 +19,13 @@ from numba.extending import intrinsic
 
 from staticgrad.compiler.codegen.emitter import Value
 from staticgrad.compiler.codegen.gemm import (
+    WIDE,
     Dots,
     constant,
+    edge_two,
     element_bytes,
+    lanes_of,
+    tile_two,
     write_tile,
 )
 from staticgrad.compiler.codegen.gemm_thin import prefetch
@@ -104,6 +108,28 @@ def narrow(columns: int) -> Callable[[Callable[[float], Any]], Callable[..., Non
         return product
 
     return leaf
+
+
+def two(number: Callable[[float], Any]) -> Callable[..., None]:
+    """The piece of products with two rows, with the arguments of tiles."""
+
+    def product(a, a_row, a_step, b, b_step, c, c_row, m, n, k, scale, more):
+        """Rows of B contiguous: some registers of both rows at a time."""
+        alpha = number(load_float64(scale, 0))
+        beta = number(1.0) if more else number(load_float64(scale, 1))
+        size, lanes = element_bytes(alpha), lanes_of(alpha)
+        while n >= WIDE * lanes:
+            tile_two(a, a_row, a_step, b, b_step, c, c_row, k, alpha, beta, n, m)
+            n -= WIDE * lanes
+            b += WIDE * lanes * size
+            c += WIDE * lanes * size
+        while n > 0:
+            edge_two(a, a_row, a_step, b, b_step, c, c_row, k, alpha, beta, n, m)
+            n -= lanes
+            b += lanes * size
+            c += lanes * size
+
+    return product
 
 
 @intrinsic
