@@ -70,15 +70,27 @@ def straightened(
         buffer = new_buffer("temporary", order.sizes, operand.dtype)
         written = Operand(buffer, "write", operand.dtype)
         copies.append(replace(copy, operands=(copy.operands[0], written)))
-        strides: list[Dim] = [0] * len(kernel.axes)
-        plain = Layout.contiguous(order.sizes).strides
-        for axis, stride in zip(order.axes, plain, strict=True):
-            strides[axis] = stride
-        changed[access] = Access(len(operands), tuple(strides))
+        changed[access] = _of_copy(len(operands), access, order)
         operands.append(replace(written, mode="read"))
     if not changed:
         return kernel, []
     return _reading(kernel, operands, changed), copies
+
+
+def _of_copy(number: int, access: Access, order: _Order) -> Access:
+    """Where an access finds its elements in the copy, axes walked backwards as such."""
+    strides: list[Dim] = [0] * len(access.strides)
+    offset: Dim = 0
+    plain = Layout.contiguous(order.sizes).strides
+    for axis, size, stride in zip(order.axes, order.sizes, plain, strict=True):
+        back = _is_backwards(access.strides[axis])
+        strides[axis] = -stride if back else stride
+        offset += stride * (size - 1) if back else 0
+    return Access(number, tuple(strides), offset)
+
+
+def _is_backwards(stride: Dim) -> bool:
+    return isinstance(stride, int) and stride < 0
 
 
 def _is_tiles(kernel: Step) -> bool:
@@ -156,7 +168,7 @@ def _far(kernel: LoopKernel, access: Access, around: tuple[int, ...]) -> _Order 
         return None
     itemsize = kernel.operands[access.operand].dtype.itemsize
     last = strides[axes[-1]]
-    near = [axis for axis in axes[:-1] if strides[axis] == 1]
+    near = [axis for axis in axes[:-1] if strides[axis] in (1, -1)]
     crosses = axes[-1] == around[-1] and len(near) == 1
     if not crosses or not isinstance(last, int) or abs(last) * itemsize < FAR_BYTES:
         return None
@@ -169,7 +181,13 @@ def _far(kernel: LoopKernel, access: Access, around: tuple[int, ...]) -> _Order 
 def _copy(
     kernel: LoopKernel, operand: Operand, access: Access, order: _Order
 ) -> LoopKernel:
-    read = Access(0, tuple(access.strides[axis] for axis in order.axes), access.offset)
+    strides, offset = [], access.offset
+    for axis, size in zip(order.axes, order.sizes, strict=True):
+        stride = access.strides[axis]
+        back = _is_backwards(stride)
+        strides.append(-stride if back else stride)
+        offset += stride * (size - 1) if back else 0
+    read = Access(0, tuple(strides), offset)
     written = Access(1, Layout.contiguous(order.sizes).strides)
     body: tuple[Statement, ...] = (
         Load(0, read, operand.dtype),

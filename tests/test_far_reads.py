@@ -13,6 +13,8 @@ CASES = {
     "both ways": lambda m, x, y: x[:100, :100].T - x[:100, :100],
     "a part": lambda m, x, y: x[3:, 5:].T * y[5:, 3:],
     "backwards": lambda m, x, y: x[::-1].T * y,
+    "turned": lambda m, x, y: m.rot90(x) * 2 + m.rot90(x, 3),
+    "both backwards": lambda m, x, y: x[::-1, ::-1].T * y[::-1],
     "rows of sums": lambda m, x, y: m.sum(x.T * y, axis=1),
     "columns of sums": lambda m, x, y: m.sum(x.T * y, axis=0),
     "sum of all": lambda m, x, y: m.sum(x.T * y),
