@@ -14,6 +14,7 @@ from staticgrad.ir.node import Tensor
 from staticgrad.ir.types import INT64, is_float, kind_of
 from staticgrad.ops.casting import cast
 from staticgrad.ops.choice import maximum, minimum, where
+from staticgrad.ops.index import checked, taken
 from staticgrad.ops.leaves import frozen
 from staticgrad.ops.promote import ArrayLike, as_tensor, quotients, stop_gradient
 from staticgrad.ops.reduce import max as largest
@@ -96,17 +97,31 @@ def histogram(
     count = edges.shape[0]
     if not isinstance(count, int) or count < 2:
         raise shape_error("histogram", (edges,), "a static number of edges, at least 2")
-    place = searchsorted(edges, x, "right") - 1
-    place = where(x == edges[-1], count - 2, place)
-    inside = (place >= 0) & (place < count - 1)
-    bounded = maximum(minimum(place, count - 2), 0)
-    found = bincount(bounded, _counted(inside, a, weights), count - 1)
+    if isinstance(bins, int | np.integer):
+        place = _of_equal_bins(x, edges, count - 1)
+    else:
+        place = searchsorted(edges, x, "right") - 1
+        place = where(x == edges[-1], count - 2, place)
+        place = maximum(minimum(place, count - 2), 0)
+    inside = (x >= edges[0]) & (x <= edges[-1])
+    found = bincount(place, _counted(inside, a, weights), count - 1)
     if weights is None or kind_of(as_tensor(weights).dtype) in "iub":
         kind = INT64 if weights is None else as_tensor(weights).dtype
         found = found if density else cast(found, kind)
     if density:
         found = found / diff(edges) / total(found)
     return found, edges
+
+
+def _of_equal_bins(x: Tensor, edges: Tensor, bins: int) -> Tensor:
+    """By arithmetic, which may be off by one, and the edges beside it, as NumPy does."""
+    width = (edges[-1] - edges[0]) / bins
+    place = cast((x - edges[0]) / width, INT64)
+    place = maximum(minimum(place, bins - 1), 0)
+    index = checked(place, bins, wrap=False)
+    low, high = taken(edges[:-1], index, 0), taken(edges[1:], index, 0)
+    place = where((x >= high) & (place < bins - 1), place + 1, place)
+    return where(x < low, maximum(place - 1, 0), place)
 
 
 def _counted(inside: Tensor, a: ArrayLike, weights: ArrayLike | None) -> Tensor:
