@@ -114,7 +114,7 @@ def histogram(
 
 
 def _of_equal_bins(x: Tensor, edges: Tensor, bins: int) -> Tensor:
-    """By arithmetic, which may be off by one, and the edges beside it, as NumPy does."""
+    """By arithmetic, which may be off by one, and by the edges beside it, as NumPy."""
     width = (edges[-1] - edges[0]) / bins
     place = cast((x - edges[0]) / width, INT64)
     place = maximum(minimum(place, bins - 1), 0)
