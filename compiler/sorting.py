@@ -64,19 +64,18 @@ def sorted_rows(node: Node, buffer_of: Callable[[Tensor], int]) -> list[Kernel]:
     rows: tuple[Dim, ...] = x.shape[:-1] or (1,)
     n = x.shape[-1]
     body = _Body(x, code.places, len(rows))
-    few = isinstance(n, int) and n <= FEW
-    row = body.counted() if few else body.by_digits()
+    row = body.counted() if body.few else body.by_digits()
     kernel = LoopKernel(
         name=node.op.name,
-        axes=(*rows, n, n if few else BINS),
+        axes=(*rows, n, n if body.few else BINS),
         operands=(
             Operand(buffer_of(base_of(x)), "read", x.dtype),
             Operand(buffer_of(result), "write", result.dtype),
         ),
-        scratch=body.scratch(few),
+        scratch=body.scratch(),
         body=loops(range(len(rows)), row),
         sites=(site_of(node),),
-        row_cost=n * (n if few else COST * body.digits) * product(rows[1:]),
+        row_cost=n * (n if body.few else COST * body.digits) * product(rows[1:]),
     )
     return [kernel]
 
@@ -92,15 +91,23 @@ class _Body:
         self.wide = computed(x.dtype)
         self.key = np.dtype(f"uint{8 * self.wide.itemsize}")
         self.digits = self.key.itemsize * 8 // DIGIT
-        short = isinstance(x.shape[-1], int) and x.shape[-1] < 2**31
-        self.place = INT32 if short else INT64
+        n = x.shape[-1]
+        self.few = isinstance(n, int) and n <= FEW
+        self.place = INT32 if isinstance(n, int) and n < 2**31 else INT64
 
-    def scratch(self, few: bool) -> tuple[Scratch, ...]:
-        """The areas in the order of their numbers."""
-        n = self.x.shape[-1]
-        keys = (Scratch(self.key, n), Scratch(self.key, n))
-        tables = (Scratch(INT64, 1 if few else self.digits * BINS), Scratch(INT64, 1))
-        return (*keys, *tables, Scratch(self.place, n), Scratch(self.place, n))
+    def scratch(self) -> tuple[Scratch, ...]:
+        """The areas in the order of their numbers; of one element where not used."""
+        n, digits = self.x.shape[-1], 0 if self.few else self.digits
+        twice = 1 if self.few else n
+        placed = n if self.few or self.places else 1
+        return (
+            Scratch(self.key, n),
+            Scratch(self.key, twice),
+            Scratch(INT64, digits * BINS + 1),
+            Scratch(INT64, 1),
+            Scratch(self.place, placed),
+            Scratch(self.place, twice if self.places else 1),
+        )
 
     def _new(self) -> int:
         self.count += 1
