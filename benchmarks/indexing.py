@@ -66,6 +66,7 @@ def cases(n: int) -> Iterator[Case]:
         lambda t, b, i, u: b.index_add(0, i, u), lambda j, b, i, u: b.at[i].add(u),
     )  # fmt: skip
     yield from tables_of_rows(rng, n)
+    yield from orders(rng, n)
     yield from products(rng, n)
 
 
@@ -92,6 +93,48 @@ def tables_of_rows(rng, n: int) -> Iterator[Case]:
             lambda x, k=k: -np.sort(np.partition(-x, k - 1, 1)[:, :k], 1),
             lambda t, x, k=k: t.topk(x, k, 1).values,
             lambda j, x, k=k: j.lax.top_k(x, k)[0],
+        )  # fmt: skip
+
+
+def orders(rng, n: int) -> Iterator[Case]:
+    """Sorted rows, their largest elements, and rows that are read as columns."""
+    x = rng.normal(size=n).astype(np.float32)
+    rows = rng.normal(size=(max(n // 1000, 2), 1000)).astype(np.float32)
+    yield Case(
+        "sort", (x,), sg.sort, np.sort,
+        lambda t, x: t.sort(x).values, lambda j, x: j.numpy.sort(x),
+    )  # fmt: skip
+    yield Case(
+        "stable argsort of rows", (rows,), sg.argsort, partial(np.argsort, stable=True),
+        lambda t, x: t.argsort(x, stable=True), lambda j, x: j.numpy.argsort(x),
+    )  # fmt: skip
+    yield Case(
+        "argmax of rows", (rows,), partial(sg.argmax, axis=1),
+        partial(np.argmax, axis=1), lambda t, x: t.argmax(x, 1),
+        lambda j, x: j.numpy.argmax(x, 1),
+    )  # fmt: skip
+    yield Case(
+        "argmax of all", (rows,), sg.argmax, np.argmax,
+        lambda t, x: t.argmax(x), lambda j, x: j.numpy.argmax(x),
+    )  # fmt: skip
+    yield Case(
+        "stack of two, last axis", (rows, rows + 1),
+        lambda x, y: sg.stack([x, y], -1), lambda x, y: np.stack([x, y], -1),
+        lambda t, x, y: t.stack([x, y], -1), lambda j, x, y: j.numpy.stack([x, y], -1),
+    )  # fmt: skip
+    side = max(int(n**0.5), 2)
+    square = rng.normal(size=(side, side)).astype(np.float32)
+    yield Case(
+        "x.T * 2 + x", (square,), lambda x: x.T * 2 + x, lambda x: x.T * 2 + x,
+        lambda t, x: x.T * 2 + x, lambda j, x: x.T * 2 + x,
+    )  # fmt: skip
+    vectors = square[0].copy(), square, square[1].copy()
+    for text in ("i,ij,j->", "i,ij->j"):
+        yield Case(
+            f"einsum {text}", vectors[: text.count(",") + 1], partial(sg.einsum, text),
+            partial(np.einsum, text, optimize=True),
+            lambda t, *a, text=text: t.einsum(text, *a),
+            lambda j, *a, text=text: j.numpy.einsum(text, *a, optimize="optimal"),
         )  # fmt: skip
 
 
