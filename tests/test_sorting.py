@@ -122,9 +122,9 @@ def test_threads_change_nothing():
 def test_the_largest_of_a_row_in_order(dtype):
     rows = rows_of(300, dtype, seed=5)
     x = sg.input("x", rows.shape, dtype=dtype)
-    outputs = [part for k in (3, 138, 139, 300) for part in sg.top_k(x, k)]
+    outputs = [part for k in (3, 40, 60, 300) for part in sg.top_k(x, k)]
     found = sg.compile(outputs, inputs=[x])(rows)
-    for k, values, places in zip((3, 138, 139, 300), found[::2], found[1::2]):
+    for k, values, places in zip((3, 40, 60, 300), found[::2], found[1::2]):
         order = 299 - np.argsort(rows[:, ::-1], kind="stable")[:, ::-1][:, :k]
         np.testing.assert_array_equal(places, order)
         np.testing.assert_array_equal(values, np.take_along_axis(rows, order, 1))

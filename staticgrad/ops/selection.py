@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import log
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from staticgrad.ops.views import numbers
 
 Array = npt.NDArray[Any]
 
-COUNTED = 64  # k * k comparisons an element, beyond which a sort takes less
+COUNTED = 14  # comparisons an element, from which on a sort takes less
 # NaN before every number; for integers and bools only the first part can hold.
 AHEAD = "c_or({0} > {1}, c_and({0} != {0}, {1} == {1}))"
 
@@ -131,10 +132,19 @@ def top_k(x: ArrayLike, k: int) -> tuple[Tensor, Tensor]:
     """
     row, count = as_tensor(x), as_dim(k)
     n = row.shape[-1] if row.ndim else 0
-    if isinstance(n, int) and isinstance(count, int) and COUNTED * n < count**2 <= n**2:
+    if isinstance(n, int) and isinstance(count, int) and _is_many(count, n):
         return _by_sorting(row, count)
     values, places = apply_multi(TOP_K, row, k=count)
     return values, places
+
+
+def _is_many(k: int, n: int) -> bool:
+    """Whether keeping k of n sorted takes more comparisons than sorting all.
+
+    >>> _is_many(8, 1000), _is_many(64, 1000), _is_many(10, 10)
+    (False, True, False)
+    """
+    return 0 < k <= n and k * k * (1 + log(n / k)) > COUNTED * n
 
 
 def _by_sorting(x: Tensor, k: Dim) -> tuple[Tensor, Tensor]:
