@@ -46,7 +46,9 @@ def test_the_first_extreme_of_rows(length, dtype):
             np.testing.assert_array_equal(ours_found, theirs)
 
 
-@pytest.mark.parametrize("shape", [(3, 700), (1, 5000), (40, 600), (2, 3, 512)])
+@pytest.mark.parametrize(
+    "shape", [(3, 700), (1, 5000), (40, 600), (2, 3, 512), (9973,), (65536,)]
+)
 def test_the_first_extreme_of_all(shape):
     draw = np.random.default_rng(0).normal(size=shape)
     ties = np.round(draw)

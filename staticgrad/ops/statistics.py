@@ -8,6 +8,7 @@ value does not depend on it.
 
 from __future__ import annotations
 
+import builtins
 from typing import Literal, overload
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Op
-from staticgrad.ir.size import Dim, product
+from staticgrad.ir.size import Dim, Shape, product
 from staticgrad.ir.types import BOOL, FLOAT64, INT64, is_float
 from staticgrad.ops.activations import isclose
 from staticgrad.ops.casting import cast
@@ -49,7 +50,7 @@ from staticgrad.ops.rules import one_axis, shape_error, some_axes
 from staticgrad.ops.views import broadcasted
 
 LAST = np.iinfo(np.int64).max
-LONG_ROW = 512
+LONG_ROW, LONGEST_ROW, LEAST_ROWS = 512, 16384, 8
 
 
 def count(x: Tensor, axes: tuple[int, ...]) -> Dim:
@@ -338,15 +339,26 @@ def _arg(op: Op, name: str, a: ArrayLike, axis: int | None, keepdims: bool) -> T
 
 def _arg_of_all(op: Op, name: str, x: Tensor) -> Tensor:
     """The place in the flat array: by rows that are long, so that each is read once."""
-    length = x.shape[-1] if x.ndim > 1 else 0
-    if not isinstance(length, int) or length < LONG_ROW:
-        flat = named("reshape", x, shape=(product(x.shape),))
-        return _arg(op, name, flat, 0, False)
-    rows = named("reshape", x, shape=(product(x.shape[:-1]), length))
+    size = product(x.shape)
+    length = _row_length(x.shape)
+    if length == 0:
+        return _arg(op, name, named("reshape", x, shape=(size,)), 0, False)
+    count = size // length if isinstance(size, int) else product(x.shape[:-1])
+    rows = named("reshape", x, shape=(count, length))
     places = _arg(op, name, rows, 1, False)
     found = _at(rows, named("reshape", places, shape=(rows.shape[0], 1)), 1)
     row = _arg(op, name, named("reshape", found, shape=rows.shape[:1]), 0, False)
     return row * length + _at(places, row, 0)
+
+
+def _row_length(shape: Shape) -> int:
+    """A length that cuts an array into rows worth walking one by one; 0 for none."""
+    size, last = product(shape), shape[-1] if shape else 0
+    if isinstance(size, int):
+        most = builtins.min(LONGEST_ROW, size // LEAST_ROWS)
+        lengths = range(most, LONG_ROW - 1, -1)
+        return next((n for n in lengths if size % n == 0), 0)
+    return last if isinstance(last, int) and last >= LONG_ROW else 0
 
 
 def _at(x: Tensor, index: Tensor, axis: int) -> Tensor:
