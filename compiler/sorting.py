@@ -49,7 +49,8 @@ from staticgrad.ir.types import BOOL, INT32, INT64, DType, computed, kind_of
 
 DIGIT = 8  # bits of a key that are sorted at a time
 BINS = 1 << DIGIT
-FEW = 96  # elements of a row up to which it is counted
+LANES = 16  # of the widest register: counted rows are whole ones, but of float64
+FEW, FEW_PER_DIGIT = 96, 24  # elements of a row up to which it is counted
 COST = 8  # additions that an element takes for each digit
 FROM, TO, COUNTS, SUM, PLACES_FROM, PLACES_TO = range(-1, -7, -1)
 """Scratch areas, as operands are numbered: keys, twice; how often each digit occurs,
@@ -67,7 +68,7 @@ def sorted_rows(node: Node, buffer_of: Callable[[Tensor], int]) -> list[Kernel]:
     row = body.counted() if body.few else body.by_digits()
     kernel = LoopKernel(
         name=node.op.name,
-        axes=(*rows, n, n if body.few else BINS),
+        axes=(*rows, n, body.padded if body.few else BINS),
         operands=(
             Operand(buffer_of(base_of(x)), "read", x.dtype),
             Operand(buffer_of(result), "write", result.dtype),
@@ -92,16 +93,18 @@ class _Body:
         self.key = np.dtype(f"uint{8 * self.wide.itemsize}")
         self.digits = self.key.itemsize * 8 // DIGIT
         n = x.shape[-1]
-        self.few = isinstance(n, int) and n <= FEW
+        self.few = isinstance(n, int) and n <= min(FEW, FEW_PER_DIGIT * self.digits)
+        fills = isinstance(n, int) and self.key.itemsize <= 4
+        self.padded: Dim = -(-n // LANES) * LANES if fills else n
         self.place = INT32 if isinstance(n, int) and n < 2**31 else INT64
 
     def scratch(self) -> tuple[Scratch, ...]:
         """The areas in the order of their numbers; of one element where not used."""
         n, digits = self.x.shape[-1], 0 if self.few else self.digits
         twice = 1 if self.few else n
-        placed = n if self.few or self.places else 1
+        placed = self.padded if self.few else n if self.places else 1
         return (
-            Scratch(self.key, n),
+            Scratch(self.key, self.padded if self.few else n),
             Scratch(self.key, twice),
             Scratch(INT64, digits * BINS + 1),
             Scratch(INT64, 1),
@@ -303,12 +306,25 @@ class _Body:
         return self._compute(body, "{T}({0})", (key,), self.x.dtype)
 
     def counted(self) -> tuple[Statement, ...]:
-        """For each element how many come before it, which is its place."""
+        """For each element how many come before it, which is its place.
+
+        The row is filled up to whole registers with what comes before nothing.
+        """
+        fill: list[Statement] = []
+        last = self._number(fill, int(np.iinfo(self.key).max), self.key)
+        index = self._index(fill, self._strides(bins=1))
+        place = self._compute(fill, "{T}({0})", (index,), self.place)
+        fill.append(Store(self._at(FROM, second=True), last))
+        fill.append(Store(self._at(PLACES_FROM, second=True), place))
         body: list[Statement] = []
         key = self._key(body)
         body.append(Store(self._at(FROM), key))
         body.append(Store(self._at(PLACES_FROM), self._own_place(body)))
-        return Loop(self.rank, tuple(body)), Loop(self.rank, self._counted_step())
+        return (
+            Loop(self.rank + 1, tuple(fill)),
+            Loop(self.rank, tuple(body)),
+            Loop(self.rank, self._counted_step()),
+        )
 
     def _counted_step(self) -> tuple[Statement, ...]:
         body: list[Statement] = []

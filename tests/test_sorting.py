@@ -7,7 +7,7 @@ import staticgrad as sg
 from staticgrad.errors import GraphError, ShapeError
 from staticgrad.testing import gradcheck, gradgradcheck
 
-LENGTHS = (1, 2, 17, 96, 97, 300, 5000)
+LENGTHS = (1, 2, 17, 24, 25, 48, 49, 96, 97, 300, 5000)
 DTYPES = (
     "float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8",
     "uint16", "uint32", "uint64", "bool",

@@ -121,7 +121,7 @@ def sort(
 
     Equal elements keep their order whatever `kind` and `stable` are, and a NaN comes
     after every number. Differentiable: the gradient goes to where an element was.
-    Rows of up to 96 elements are counted (a comparison of each with each), longer ones
+    Rows of up to 96 elements (24 a byte) are counted (a comparison of each with each), longer ones
     sorted by digits (a pass for each byte of the dtype): linear in their length.
 
     >>> import staticgrad as sg
