@@ -121,8 +121,9 @@ def sort(
 
     Equal elements keep their order whatever `kind` and `stable` are, and a NaN comes
     after every number. Differentiable: the gradient goes to where an element was.
-    Rows of up to 96 elements (24 a byte) are counted (a comparison of each with each), longer ones
-    sorted by digits (a pass for each byte of the dtype): linear in their length.
+    Rows of up to 96 elements, of small dtypes 24 for each byte, are counted, each
+    element against each; longer ones are sorted by digits, a pass for each byte of the
+    dtype: linear in their length.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.sort([[3.0, 9.0, 5.0]]), target="reference")()
