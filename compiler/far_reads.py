@@ -57,12 +57,13 @@ def straightened(
     kernel: LoopKernel, new_buffer: NewBuffer
 ) -> tuple[LoopKernel, list[LoopKernel]]:
     """The kernel without far reads, and the copies that have to run before it."""
-    if _is_tiles(turned(kernel)):
+    far = _far_reads(kernel) if len(kernel.axes) > 1 else {}
+    if not far or _is_tiles(turned(kernel)):
         return kernel, []
     copies: list[LoopKernel] = []
     changed: dict[Access, Access] = {}
     operands = list(kernel.operands)
-    for access, order in _far_reads(kernel).items():
+    for access, order in far.items():
         operand = operands[access.operand]
         copy = _copy(kernel, operand, access, order)
         if not _is_tiles(turned(copy)):

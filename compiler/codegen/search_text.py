@@ -11,7 +11,13 @@ from staticgrad.compiler.codegen.scalar import Names, access_text
 from staticgrad.compiler.codegen.searching import Extreme, extremes_of, search_of
 from staticgrad.compiler.codegen.writer import Writer
 from staticgrad.compiler.collapse import statements_of
-from staticgrad.compiler.kernels import Loop, LoopKernel, Number, Statement
+from staticgrad.compiler.kernels import (
+    Accumulate,
+    Loop,
+    LoopKernel,
+    Number,
+    Statement,
+)
 
 
 class Text(Protocol):
@@ -32,11 +38,13 @@ class Searches:
 
     def __init__(self, kernel: LoopKernel) -> None:
         self.kernel = kernel
-        every = statements_of(kernel.body)
+        every = list(statements_of(kernel.body))
+        ends = (s.combine for s in every if isinstance(s, Accumulate))
+        self.any = not all(combine in ("add", "multiply") for combine in ends)
         self.numbers: dict[int | None, Statement] = {
-            s.result: s for s in every if isinstance(s, Number)
+            s.result: s for s in every if self.any and isinstance(s, Number)
         }
-        self.extremes = extremes_of(kernel, self.numbers)
+        self.extremes = extremes_of(kernel, self.numbers) if self.any else {}
         self.places = {id(found.search): found for found in self.extremes.values()}
 
     def write(self, text: Text, loop: Loop, first: str, last: str) -> bool:
@@ -51,7 +59,7 @@ class Searches:
 
     def _write_search(self, text: Text, loop: Loop, first: str, last: str) -> bool:
         """A loop in blocks, empty ones when nothing can change any more."""
-        search = search_of(loop, self.kernel, self.numbers)
+        search = search_of(loop, self.kernel, self.numbers) if self.any else None
         if search is None:
             return False
         line, axis = text.writer.line, loop.axis
