@@ -126,8 +126,8 @@ def sort(
     dtype: linear in their length.
 
     >>> import staticgrad as sg
-    >>> sg.compile(sg.sort([[3.0, 9.0, 5.0]]), target="reference")()
-    array([[3., 5., 9.]])
+    >>> sg.compile(sg.sort([[3.0, 9.0, 5.0]]), target="reference")().tolist()
+    [[3.0, 5.0, 9.0]]
     """
     return _along("sort", SORT, a, axis, kind, order)
 
