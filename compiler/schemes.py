@@ -247,6 +247,30 @@ class WinogradWeights:
     transforms: tuple[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Rows of ``g = A B`` that are applied as they are made, and kept nowhere.
+
+    Axis 0 counts blocks of 16 rows of g, which has `columns`; how many terms there are
+    is the first of the sizes. Row i of A has its term k at ``a_start + i * a_row + k *
+    a_term``, term k of B begins at ``b_start + k * b_row``.
+
+    `program` is done with each element. Step n makes value n: ("number", x), ("single",
+    operand, place), ("element", operand), ("product",), or an operation on values such
+    as ("add", m, n); ("store", operand, n) makes none. Operands are counted behind B.
+    """
+
+    bits: int
+    lanes: int
+    columns: int
+    a_start: int
+    a_row: int
+    a_term: int
+    b_start: int
+    b_row: int
+    program: tuple[tuple[str | int | float, ...], ...]
+
+
 Scheme: TypeAlias = (
     Rows
     | Spread
@@ -257,4 +281,5 @@ Scheme: TypeAlias = (
     | WinogradKernels
     | WinogradWeights
     | Transposed
+    | Update
 )

@@ -33,6 +33,7 @@ from staticgrad.compiler.requirements import require, requiring, suit
 from staticgrad.compiler.schedule import Schedule
 from staticgrad.compiler.taps import Tap
 from staticgrad.compiler.trace import traced
+from staticgrad.compiler.updating import in_shadow
 from staticgrad.compiler.verify import trial_size, verify_schedule
 from staticgrad.compiler.verify_memory import verify_plan
 from staticgrad.control.bodies import BODY_INPUT
@@ -166,7 +167,9 @@ def _native(
 ) -> CpuTarget:  # fmt: skip
     instead: Mapping[Pass, Pass] = {cut_loops: _as_it_is}  # its kernels poll
     finish = partial(_finished, in_blocks, checks[0])
-    schedule, placed, sites = _scheduled(graph, mode, checked, finish, instead)
+    schedule, placed, sites = _scheduled(
+        graph, mode, checked, finish, instead, in_shadow
+    )
     fit = _fit(schedule, budget, finish, chunking)
     return CpuTarget(placed, checks[1], poison, sites, demanding, fit)
 
@@ -191,20 +194,22 @@ def _cuda(
 ) -> CudaTarget:  # fmt: skip
     instead: Mapping[Pass, Pass] = {taps: all_taps}
     finish = partial(_finished, _as_it_is, checks[0])
-    schedule, placed, sites = _scheduled(graph, mode, checked, finish, instead)
+    schedule, placed, sites = _scheduled(
+        graph, mode, checked, finish, instead, _as_it_is
+    )
     fit = _fit(schedule, budget, finish, cuda.CudaTarget.cutting)
     return cuda.CudaTarget(placed, checks[1], device, sites, demanding, fit)
 
 
 def _scheduled(
     graph: Graph, mode: Mode, checked: Sequence[int], finish: _Finish,
-    instead: Mapping[Pass, Pass],
+    instead: Mapping[Pass, Pass], change: Callable[[Schedule], Schedule],
 ) -> tuple[Schedule, Schedule, list[Site]]:  # fmt: skip
     """Kernels in order, those in place, and what the user calls what is `checked`."""
     optimised = optimise(graph, mode, instead=instead)
     changing = [(leaf, new) for leaf, new in optimised.updates if new is not leaf]
     final = Graph.closed(optimised.inputs, optimised.outputs, changing)
-    schedule = arranged(final, tuple(final.outputs[n] for n in checked))
+    schedule = change(arranged(final, tuple(final.outputs[n] for n in checked)))
     placed = finish(in_place(schedule), final)
     named = [graph.outputs[n] for n in checked]
     return schedule, placed, [Site(t.op.name, t.source, t.scope) for t in named]

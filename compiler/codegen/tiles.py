@@ -22,6 +22,7 @@ from staticgrad.compiler.codegen.conv_spread import spread
 from staticgrad.compiler.codegen.conv_weights import weights
 from staticgrad.compiler.codegen.emitter import Value
 from staticgrad.compiler.codegen.transposing import transposing
+from staticgrad.compiler.codegen.updating import updating
 from staticgrad.compiler.codegen.winograd import winograd, winograd_kernels
 from staticgrad.compiler.codegen.winograd_weights import winograd_weights
 
@@ -37,6 +38,7 @@ EMITTERS: dict[type, Emit] = {
     schemes.WinogradKernels: winograd_kernels,
     schemes.WinogradWeights: winograd_weights,
     schemes.Transposed: transposing,
+    schemes.Update: updating,
 }
 
 SCHEMES: dict[str, Any] = {

@@ -1,0 +1,115 @@
+"""Tiles of a product, each applied to what it updates while the next one is summed.
+
+A tile has 16 rows of one register. Its sums go to the scratch area; between the terms
+of the tile after it, one row after the other is taken from there and goes through the
+steps of the update. The divider then works beside the multiply-adds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba.core import cgutils
+
+from staticgrad.compiler.codegen.code import At, Code
+from staticgrad.compiler.codegen.emitter import Value, declared
+from staticgrad.compiler.schemes import Update
+
+ROWS = 16
+
+
+def updating(c: Code, s: Update, memory: list[Value], numbers: list[Value]) -> None:
+    """Emit an Update scheme: (A, B, operands of the update, scratch)."""
+    _Updating(c, s, memory, numbers).emit()
+
+
+class _Updating:
+    def __init__(
+        self, c: Code, s: Update, memory: list[Value], numbers: list[Value]
+    ) -> None:
+        self.c, self.s = c, s
+        self.a, self.b, *self.own, self.sums = memory
+        self.begin, self.end, self.k = numbers
+        self.known = self._known()
+        self.waiting = cgutils.alloca_once_value(c.b, c.number_of(-1))
+
+    def emit(self) -> None:
+        """Blocks of rows, under which all columns pass; then the last tile's update."""
+        c, s = self.c, self.s
+        with (
+            c.loop(self.end, start=self.begin) as block,
+            c.loop(s.columns, c.count) as column,
+        ):
+            self._tile(block, column)
+        with c.b.if_then(self._waits()), c.loop(ROWS) as row:
+            self._apply(row)
+
+    def _waits(self) -> Value:
+        """Whether a tile has not been applied yet."""
+        waiting = self.c.b.load(self.waiting)
+        return self.c.b.icmp_signed(">=", waiting, self.c.number_of(0))
+
+    def _tile(self, block: At, column: At) -> None:
+        c, s = self.c, self.s
+        sums = c.sums_of(range(ROWS))
+        for total in sums.values():
+            c.b.store(c.zeros(), total)
+        left = c.plus(s.a_start, c.times(block, ROWS * s.a_row))
+        right = c.plus(s.b_start, column)
+        every, waits = c.over(self.k, ROWS), self._waits()
+        with c.loop(ROWS) as row:
+            with c.b.if_then(waits):
+                self._apply(row)
+            first = c.b.mul(c.number_of(row), c.number_of(every))
+            with c.loop(c.plus(first, every), start=first) as term:
+                self._add(sums, left, right, term)
+        with c.loop(self.k, start=c.times(every, ROWS)) as term:
+            self._add(sums, left, right, term)
+        for row, total in sums.items():
+            c.put(c.b.load(total), self.sums, row * c.count)
+        place = c.plus(c.times(block, ROWS * s.columns), column)
+        c.b.store(c.number_of(place), self.waiting)
+
+    def _add(self, sums: dict[Any, Value], left: At, right: At, term: At) -> None:
+        """One term of every sum."""
+        c, s = self.c, self.s
+        y = c.vector(self.b, c.plus(right, c.times(term, s.b_row)))
+        start = c.plus(left, c.times(term, s.a_term))
+        for row, total in sums.items():
+            x = c.repeated(self.a, c.plus(start, row * s.a_row))
+            c.add_product(total, x, y)
+
+    def _known(self) -> dict[int, Value]:
+        """What is the same for all elements."""
+        c, found = self.c, {}
+        for number, step in enumerate(self.s.program):
+            if step[0] == "number":
+                found[number] = c.splat(c.element(step[1]))
+            elif step[0] == "single":
+                found[number] = c.repeated(self.own[step[1]], step[2])
+        return found
+
+    def _apply(self, row: At) -> None:
+        """A row of the tile that waits."""
+        c = self.c
+        index = c.plus(c.b.load(self.waiting), c.times(row, self.s.columns))
+        values = dict(self.known)
+        for number, (name, *args) in enumerate(self.s.program):
+            if name == "product":
+                values[number] = c.vector(self.sums, c.times(row, c.count))
+            elif name == "element":
+                values[number] = c.vector(self.own[args[0]], index)
+            elif name == "store":
+                c.put(values[args[1]], self.own[args[0]], index)
+            elif number not in values:
+                values[number] = self._result(name, [values[arg] for arg in args])
+
+    def _result(self, name: str, args: list[Value]) -> Value:
+        b = self.c.b
+        if name == "sqrt":
+            kind = args[0].type
+            full = f"llvm.sqrt.v{self.c.count}f{self.c.bits}"
+            return b.call(declared(b.module, full, cgutils.ir.FunctionType(kind, [kind])), args)
+        made = {"add": b.fadd, "subtract": b.fsub, "multiply": b.fmul, "divide": b.fdiv,
+                "negative": b.fneg}  # fmt: skip
+        return made[name](*args)

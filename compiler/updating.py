@@ -1,0 +1,287 @@
+"""Updates of leaves that run in the shadow of the product that makes the gradient.
+
+The update of Adam and its relatives divides and takes roots, which keeps the divider
+busy and little else; a product keeps the multiply-adds busy and little else. One after
+the other they take the sum of their times, and the gradient goes through memory. Here
+``g = A B`` and the loop that reads g become one kernel: while a tile of g is summed,
+the tile before it is applied (codegen/updating.py), and g is kept nowhere.
+
+Only where the loop alone reads g, element by element, and divides; where sizes are
+whole tiles; and where B stays in a near cache while rows of g pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+
+from staticgrad.compiler.codegen.gemm import plan_of
+from staticgrad.compiler.codegen.processor import vector_bytes
+from staticgrad.compiler.kernels import (
+    Compute,
+    GemmKernel,
+    Load,
+    Loop,
+    LoopKernel,
+    Number,
+    Operand,
+    Reach,
+    Scratch,
+    Statement,
+    Store,
+    Tiles,
+)
+from staticgrad.compiler.lower import with_makers
+from staticgrad.compiler.schedule import Schedule, Step, reads, writes
+from staticgrad.compiler.schemes import Update
+from staticgrad.ir.size import Dim
+
+ROWS = 16  # of a tile
+LEAST_TERMS, MOST_TERMS = 16, 512
+TYPICAL_TERMS = 64  # what a size that is not known counts as
+MOST_BYTES = 1 << 19  # of B
+FLOPS_PER_ADDITION = 15  # as for matrix products (blas.py)
+
+OPERATIONS = {
+    "{0} * {1}": "multiply", "{0} + {1}": "add", "{0} - {1}": "subtract",
+    "divide({0}, {1})": "divide", "sqrt({0})": "sqrt", "negative({0})": "negative",
+}  # fmt: skip
+COPY = "{0}"
+SLOW = {"divide", "sqrt"}
+
+_Step = tuple[str | int | float, ...]
+
+
+def in_shadow(schedule: Schedule) -> Schedule:
+    """`schedule` with fewer kernels, for processors with 32 registers of 64 bytes."""
+    if plan_of().rows != ROWS:
+        return schedule
+    merging = _Merging(schedule)
+    kernels = list(schedule.kernels)
+    gone = set()
+    for position, kernel in enumerate(kernels):
+        found = merging.product_of(position, kernel)
+        if found is not None:
+            product, merged = found
+            kernels[position] = merged
+            gone.add(product)
+    if not gone:
+        return schedule
+    left = [kernel for n, kernel in enumerate(kernels) if n not in gone]
+    commit = schedule.commit - sum(n < schedule.commit for n in gone)
+    return replace(schedule, kernels=with_makers(left), commit=commit)
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """What a loop does per element: steps, and the operands that they name."""
+
+    steps: tuple[_Step, ...]
+    operands: tuple[Operand, ...]
+    reaches: tuple[Reach, ...]
+
+
+class _Merging:
+    """Which kernels make and read the buffers of a schedule."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.touched: dict[int, list[int]] = {}
+        for position, kernel in enumerate(schedule.kernels):
+            for operand in kernel.operands:
+                self.touched.setdefault(operand.buffer, []).append(position)
+
+    def product_of(self, position: int, kernel: Step) -> tuple[int, LoopKernel] | None:
+        """The position of the product that a loop applies, and both as one kernel."""
+        if not isinstance(kernel, LoopKernel) or kernel.scratch or kernel.fails:
+            return None
+        for operand in kernel.operands:
+            maker = self._maker(operand.buffer, position)
+            if maker is None:
+                continue
+            product = self.schedule.kernels[maker]
+            if isinstance(product, GemmKernel) and self._may_wait(maker, position):
+                merged = _merged(product, kernel, operand.buffer)
+                if merged is not None:
+                    return maker, merged
+        return None
+
+    def _maker(self, buffer: int, position: int) -> int | None:
+        """The kernel that writes what only the one at `position` reads."""
+        touched = self.touched[buffer]
+        if len(touched) != 2 or self.schedule.buffers[buffer].kind != "temporary":
+            return None
+        if buffer in (*self.schedule.outputs, *self.schedule.finite):
+            return None
+        return touched[0] if touched[1] == position else None
+
+    def _may_wait(self, maker: int, position: int) -> bool:
+        """Whether nothing changes the factors before or while they are read."""
+        read = set(reads(self.schedule.kernels[maker]))
+        between = self.schedule.kernels[maker + 1 : position + 1]
+        return all(read.isdisjoint(writes(kernel)) for kernel in between)
+
+
+def _merged(product: GemmKernel, loop: LoopKernel, made: int) -> LoopKernel | None:
+    """Both as one kernel, or None where they do not fit."""
+    scheme = _tiled(product)
+    if scheme is None:
+        return None
+    block = ROWS * scheme.columns
+    program = _program(loop, made, block)
+    m, blocks = product.m, 0
+    if program is None or not isinstance(m, int):
+        return None
+    blocks = m // ROWS
+    if loop.axes != (m * scheme.columns,) or not blocks:
+        return None
+    k, factors = product.k, product.operands[:2]
+    last = scheme.columns - 1
+    b_reach = Reach(0, scheme.b_start, scheme.b_start + (k - 1) * scheme.b_row + last)
+    tiles = Tiles(
+        replace(scheme, program=program.steps),
+        (_reach_of_a(product), b_reach, *program.reaches),
+        (k,),
+    )
+    return LoopKernel(
+        name=f"{product.name}_{loop.name}",
+        axes=(blocks,),
+        operands=(*factors, *program.operands),
+        scratch=(Scratch(factors[0].dtype, ROWS * scheme.lanes),),
+        body=(tiles,),
+        sites=product.sites + loop.sites,
+        row_cost=k * max(2 * block // FLOPS_PER_ADDITION, 1),
+    )
+
+
+def _tiled(product: GemmKernel) -> Update | None:
+    """How tiles of a product are summed; None where they are not whole."""
+    dtype = product.operands[0].dtype
+    lanes = vector_bytes() // dtype.itemsize
+    m, n, k = product.m, product.n, product.k
+    lda, ldb, _ = product.ld
+    a_start, b_start, c_start = product.offsets
+    numbers = (m, n, lda, ldb, a_start, b_start)
+    whole = all(isinstance(number, int) for number in numbers)
+    plain = product.batch == 1 and product.alpha == 1.0 and product.beta == 0.0
+    if not whole or not plain or product.transposed[1] or c_start != 0:
+        return None
+    terms = k if isinstance(k, int) else TYPICAL_TERMS
+    fits = m % ROWS == 0 and n % lanes == 0 and product.ld[2] == n
+    few = LEAST_TERMS <= terms <= MOST_TERMS
+    if not fits or not few or terms * n * dtype.itemsize > MOST_BYTES:
+        return None
+    steps = (1, lda) if product.transposed[0] else (lda, 1)
+    return Update(
+        8 * dtype.itemsize, lanes, n, a_start, *steps, b_start, ldb, ()
+    )
+
+
+def _reach_of_a(product: GemmKernel) -> Reach:
+    """What an index, ROWS rows, reads of the left factor."""
+    (lda, *_), (start, *_), k = product.ld, product.offsets, product.k
+    if product.transposed[0]:
+        return Reach(ROWS, start, start + (k - 1) * lda + ROWS - 1)
+    return Reach(ROWS * lda, start, start + (ROWS - 1) * lda + k - 1)
+
+
+def _program(loop: LoopKernel, made: int, block: int) -> _Program | None:
+    """The steps of a loop over elements; None where it does something else."""
+    *before, last = loop.body
+    if not isinstance(last, Loop) or last.axis != 0 or last.polled:
+        return None
+    writing = _Writing(loop, made, block)
+    for statement in (*before, *last.body):
+        if not writing.take(statement):
+            return None
+    return writing.program()
+
+
+class _Writing:
+    """The steps of a loop that have been written."""
+
+    def __init__(self, loop: LoopKernel, made: int, block: int) -> None:
+        self.loop, self.made, self.block = loop, made, block
+        self.dtype = next(o.dtype for o in loop.operands if o.buffer == made)
+        self.steps: list[_Step] = []
+        self.value: dict[int, int] = {}  # of the loop -> the step that makes it
+        self.place: dict[int, int] = {}  # buffer -> operand
+        self.operands: list[Operand] = []
+        self.reaches: list[Reach] = []
+
+    def program(self) -> _Program | None:
+        """All of it, if there is something slow."""
+        if not any(step[0] in SLOW for step in self.steps):
+            return None
+        return _Program(tuple(self.steps), tuple(self.operands), tuple(self.reaches))
+
+    def take(self, statement: Statement) -> bool:
+        """Write a statement; False where that cannot be."""
+        match statement:
+            case Number() if statement.dtype == self.dtype:
+                number = float(statement.value)
+                return isfinite(number) and self._add(statement.result, "number", number)
+            case Load() if statement.dtype == self.dtype:
+                return self._load(statement)
+            case Store():
+                return self._store(statement)
+            case Compute() if statement.dtype == self.dtype and not statement.attrs:
+                return self._compute(statement)
+        return False
+
+    def _add(self, result: int, *step: str | float) -> bool:
+        self.value[result] = len(self.steps)
+        self.steps.append(step)
+        return True
+
+    def _load(self, load: Load) -> bool:
+        operand = self.loop.operands[load.access.operand]
+        steps, start = load.access.strides, load.access.offset
+        if load.access.operand < 0 or load.access.dynamic or not isinstance(start, int):
+            return False
+        if operand.buffer == self.made:
+            return steps == (1,) and start == 0 and self._add(load.result, "product")
+        if steps not in ((0,), (1,)) or (steps == (1,) and start != 0):
+            return False
+        number = self._operand(operand, "read", steps == (1,), start)
+        if steps == (0,):
+            return number >= 0 and self._add(load.result, "single", number, start)
+        return number >= 0 and self._add(load.result, "element", number)
+
+    def _store(self, store: Store) -> bool:
+        access = store.access
+        operand = self.loop.operands[access.operand]
+        plain = access.operand >= 0 and not access.dynamic and not operand.per_chunk
+        if not plain or access.strides != (1,) or access.offset != 0:
+            return False
+        if operand.dtype != self.dtype:
+            return False
+        number = self._operand(operand, "write", True, 0)
+        if number < 0:
+            return False
+        self.steps.append(("store", number, self.value[store.value]))
+        return True
+
+    def _compute(self, compute: Compute) -> bool:
+        if any(argument not in self.value for argument in compute.args):
+            return False
+        places = [self.value[argument] for argument in compute.args]
+        if compute.template == COPY:
+            self.value[compute.result] = places[0]
+            return True
+        name = OPERATIONS.get(compute.template)
+        return name is not None and self._add(compute.result, name, *places)
+
+    def _operand(self, operand: Operand, mode: str, moves: bool, start: int) -> int:
+        """The operand of a buffer; -1 where it would be read in two ways."""
+        reach = Reach(self.block, 0, self.block - 1) if moves else Reach(0, start, start)
+        number = self.place.setdefault(operand.buffer, len(self.operands))
+        if number == len(self.operands):
+            self.operands.append(replace(operand, mode=mode))
+            self.reaches.append(reach)
+        elif self.reaches[number] != reach:
+            return -1
+        elif self.operands[number].mode != mode:
+            self.operands[number] = replace(operand, mode="update")
+        return number
