@@ -256,7 +256,7 @@ class Update:
     a_term``, term k of B begins at ``b_start + k * b_row``.
 
     `program` is done with each element. Step n makes value n: ("number", x), ("single",
-    operand, place), ("element", operand), ("product",), or an operation on values such
+    operand, place), ("rounded", operand, place) from float64, ("element", operand), ("product",), or an operation on values such
     as ("add", m, n); ("store", operand, n) makes none. Operands are counted behind B.
     """
 

@@ -1,18 +1,17 @@
 """Updates of leaves that run in the shadow of the product that makes the gradient.
 
-The update of Adam and its relatives divides and takes roots, which keeps the divider
-busy and little else; a product keeps the multiply-adds busy and little else. One after
-the other they take the sum of their times, and the gradient goes through memory. Here
-``g = A B`` and the loop that reads g become one kernel: while a tile of g is summed,
-the tile before it is applied (codegen/updating.py), and g is kept nowhere.
+The update of Adam and its relatives keeps the divider busy, or memory, and little else;
+a product keeps the multiply-adds busy and little else. One after the other they take
+the sum of their times, and the gradient goes through memory. Here ``g = A B`` and the
+loop that reads g become one kernel: while a tile of g is summed, the tile before it is
+applied (codegen/updating.py), and g is kept nowhere.
 
-Only where the loop alone reads g, element by element, and divides; where sizes are
-whole tiles; and where B stays in a near cache while rows of g pass.
+Only where the loop alone reads g, element by element, with arithmetic and roots; where
+sizes are whole tiles; and where B stays in a cache while rows of g pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
@@ -35,27 +34,27 @@ from staticgrad.compiler.kernels import (
 from staticgrad.compiler.lower import with_makers
 from staticgrad.compiler.schedule import Schedule, Step, reads, writes
 from staticgrad.compiler.schemes import Update
-from staticgrad.ir.size import Dim
+from staticgrad.ir.types import FLOAT64
 
 ROWS = 16  # of a tile
 LEAST_TERMS, MOST_TERMS = 16, 512
+ENABLED = True
 TYPICAL_TERMS = 64  # what a size that is not known counts as
-MOST_BYTES = 1 << 19  # of B
-FLOPS_PER_ADDITION = 15  # as for matrix products (blas.py)
+MOST_BYTES = 1 << 22  # of B
+FLOPS_PER_ADDITION = 6  # more parts than of loops that take as long: as of products
 
 OPERATIONS = {
     "{0} * {1}": "multiply", "{0} + {1}": "add", "{0} - {1}": "subtract",
     "divide({0}, {1})": "divide", "sqrt({0})": "sqrt", "negative({0})": "negative",
 }  # fmt: skip
-COPY = "{0}"
-SLOW = {"divide", "sqrt"}
+COPY, CAST = "{0}", "{S}({0})"
 
 _Step = tuple[str | int | float, ...]
 
 
 def in_shadow(schedule: Schedule) -> Schedule:
     """`schedule` with fewer kernels, for processors with 32 registers of 64 bytes."""
-    if plan_of().rows != ROWS:
+    if plan_of().rows != ROWS or not ENABLED:
         return schedule
     merging = _Merging(schedule)
     kernels = list(schedule.kernels)
@@ -148,10 +147,10 @@ def _merged(product: GemmKernel, loop: LoopKernel, made: int) -> LoopKernel | No
         name=f"{product.name}_{loop.name}",
         axes=(blocks,),
         operands=(*factors, *program.operands),
-        scratch=(Scratch(factors[0].dtype, ROWS * scheme.lanes),),
+        scratch=(Scratch(factors[0].dtype, 2 * block),),
         body=(tiles,),
         sites=product.sites + loop.sites,
-        row_cost=k * max(2 * block // FLOPS_PER_ADDITION, 1),
+        row_cost=k * (2 * block // FLOPS_PER_ADDITION) + loop.row_cost * block,
     )
 
 
@@ -173,9 +172,7 @@ def _tiled(product: GemmKernel) -> Update | None:
     if not fits or not few or terms * n * dtype.itemsize > MOST_BYTES:
         return None
     steps = (1, lda) if product.transposed[0] else (lda, 1)
-    return Update(
-        8 * dtype.itemsize, lanes, n, a_start, *steps, b_start, ldb, ()
-    )
+    return Update(8 * dtype.itemsize, lanes, n, a_start, *steps, b_start, ldb, ())
 
 
 def _reach_of_a(product: GemmKernel) -> Reach:
@@ -206,14 +203,13 @@ class _Writing:
         self.dtype = next(o.dtype for o in loop.operands if o.buffer == made)
         self.steps: list[_Step] = []
         self.value: dict[int, int] = {}  # of the loop -> the step that makes it
+        self.wide: dict[int, tuple[int, int]] = {}
         self.place: dict[int, int] = {}  # buffer -> operand
         self.operands: list[Operand] = []
         self.reaches: list[Reach] = []
 
-    def program(self) -> _Program | None:
-        """All of it, if there is something slow."""
-        if not any(step[0] in SLOW for step in self.steps):
-            return None
+    def program(self) -> _Program:
+        """All of them."""
         return _Program(tuple(self.steps), tuple(self.operands), tuple(self.reaches))
 
     def take(self, statement: Statement) -> bool:
@@ -221,8 +217,10 @@ class _Writing:
         match statement:
             case Number() if statement.dtype == self.dtype:
                 number = float(statement.value)
-                return isfinite(number) and self._add(statement.result, "number", number)
-            case Load() if statement.dtype == self.dtype:
+                return isfinite(number) and self._add(
+                    statement.result, "number", number
+                )
+            case Load():
                 return self._load(statement)
             case Store():
                 return self._store(statement)
@@ -240,6 +238,8 @@ class _Writing:
         steps, start = load.access.strides, load.access.offset
         if load.access.operand < 0 or load.access.dynamic or not isinstance(start, int):
             return False
+        if load.dtype != self.dtype:
+            return self._load_wide(load, operand, start)
         if operand.buffer == self.made:
             return steps == (1,) and start == 0 and self._add(load.result, "product")
         if steps not in ((0,), (1,)) or (steps == (1,) and start != 0):
@@ -248,6 +248,14 @@ class _Writing:
         if steps == (0,):
             return number >= 0 and self._add(load.result, "single", number, start)
         return number >= 0 and self._add(load.result, "element", number)
+
+    def _load_wide(self, load: Load, operand: Operand, start: int) -> bool:
+        """One number of float64, which the loop then rounds: a learning rate."""
+        if load.dtype != FLOAT64 or load.access.strides != (0,):
+            return False
+        number = self._operand(operand, "read", False, start)
+        self.wide[load.result] = number, start
+        return number >= 0
 
     def _store(self, store: Store) -> bool:
         access = store.access
@@ -264,6 +272,8 @@ class _Writing:
         return True
 
     def _compute(self, compute: Compute) -> bool:
+        if compute.template == CAST and compute.args[0] in self.wide:
+            return self._add(compute.result, "rounded", *self.wide[compute.args[0]])
         if any(argument not in self.value for argument in compute.args):
             return False
         places = [self.value[argument] for argument in compute.args]
@@ -275,7 +285,9 @@ class _Writing:
 
     def _operand(self, operand: Operand, mode: str, moves: bool, start: int) -> int:
         """The operand of a buffer; -1 where it would be read in two ways."""
-        reach = Reach(self.block, 0, self.block - 1) if moves else Reach(0, start, start)
+        reach = (
+            Reach(self.block, 0, self.block - 1) if moves else Reach(0, start, start)
+        )
         number = self.place.setdefault(operand.buffer, len(self.operands))
         if number == len(self.operands):
             self.operands.append(replace(operand, mode=mode))

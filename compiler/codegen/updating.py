@@ -1,18 +1,21 @@
-"""Tiles of a product, each applied to what it updates while the next one is summed.
+"""Rows of a product, each applied to what it updates while the next ones are summed.
 
-A tile has 16 rows of one register. Its sums go to the scratch area; between the terms
-of the tile after it, one row after the other is taken from there and goes through the
-steps of the update. The divider then works beside the multiply-adds.
+A tile has 16 rows of one register. Its sums go to the scratch area, which has room for
+two blocks of rows: between the terms of a block's tiles the block before is taken from
+there, from its beginning to its end, and goes through the steps of the update. The
+divider then works beside the multiply-adds, and memory is walked along rows.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from llvmlite import ir
 from numba.core import cgutils
 
 from staticgrad.compiler.codegen.code import At, Code
 from staticgrad.compiler.codegen.emitter import Value, declared
+from staticgrad.compiler.codegen.gemm_thin import prefetch
 from staticgrad.compiler.schemes import Update
 
 ROWS = 16
@@ -56,10 +59,12 @@ class _Updating:
             c.b.store(c.zeros(), total)
         left = c.plus(s.a_start, c.times(block, ROWS * s.a_row))
         right = c.plus(s.b_start, column)
+        place = c.plus(c.times(block, ROWS * s.columns), column)
         every, waits = c.over(self.k, ROWS), self._waits()
         with c.loop(ROWS) as row:
             with c.b.if_then(waits):
                 self._apply(row)
+            self._ask_for(c.plus(place, c.times(row, s.columns)))
             first = c.b.mul(c.number_of(row), c.number_of(every))
             with c.loop(c.plus(first, every), start=first) as term:
                 self._add(sums, left, right, term)
@@ -67,8 +72,14 @@ class _Updating:
             self._add(sums, left, right, term)
         for row, total in sums.items():
             c.put(c.b.load(total), self.sums, row * c.count)
-        place = c.plus(c.times(block, ROWS * s.columns), column)
         c.b.store(c.number_of(place), self.waiting)
+
+    def _ask_for(self, index: At) -> None:
+        """Have what a row will be applied to fetched from far."""
+        c, steps = self.c, self.s.program
+        for number in sorted({s[1] for s in steps if s[0] == "element"}):
+            place = c.b.gep(self.own[number], [c.number_of(index)])
+            prefetch(c, c.b.ptrtoint(place, ir.IntType(64)))
 
     def _add(self, sums: dict[Any, Value], left: At, right: At, term: At) -> None:
         """One term of every sum."""
@@ -87,7 +98,15 @@ class _Updating:
                 found[number] = c.splat(c.element(step[1]))
             elif step[0] == "single":
                 found[number] = c.repeated(self.own[step[1]], step[2])
+            elif step[0] == "rounded":
+                found[number] = c.splat(self._rounded(self.own[step[1]], step[2]))
         return found
+
+    def _rounded(self, base: Value, index: int) -> Value:
+        """A number of float64 as an element."""
+        b, wide = self.c.b, ir.DoubleType()
+        place = b.gep(b.bitcast(base, wide.as_pointer()), [self.c.number_of(index)])
+        return b.fptrunc(b.load(place), self.c.element)
 
     def _apply(self, row: At) -> None:
         """A row of the tile that waits."""
@@ -109,7 +128,8 @@ class _Updating:
         if name == "sqrt":
             kind = args[0].type
             full = f"llvm.sqrt.v{self.c.count}f{self.c.bits}"
-            return b.call(declared(b.module, full, cgutils.ir.FunctionType(kind, [kind])), args)
+            root = declared(b.module, full, ir.FunctionType(kind, [kind]))
+            return b.call(root, args)
         made = {"add": b.fadd, "subtract": b.fsub, "multiply": b.fmul, "divide": b.fdiv,
                 "negative": b.fneg}  # fmt: skip
         return made[name](*args)
