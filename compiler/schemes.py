@@ -248,27 +248,38 @@ class WinogradWeights:
 
 
 @dataclass(frozen=True, slots=True)
+class Act:
+    """A step of an Update's program: what is done with values, operands, a number."""
+
+    name: str
+    args: tuple[int, ...] = ()
+    number: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Update:
     """Rows of ``g = A B`` that are applied as they are made, and kept nowhere.
 
-    Axis 0 counts blocks of 16 rows of g, which has `columns`; how many terms there are
-    is the first of the sizes. Row i of A has its term k at ``a_start + i * a_row + k *
-    a_term``, term k of B begins at ``b_start + k * b_row``.
+    Axis 0 counts blocks of 16 rows of g, which has `columns`. How many `terms` there
+    are is the first of the sizes if it is not known (-1). Row i of A has its term k at
+    ``a_start + i * a_row + k * a_term``, that of B begins at ``b_start + k * b_row``.
 
-    `program` is done with each element. Step n makes value n: ("number", x), ("single",
-    operand, place), ("rounded", operand, place) from float64, ("element", operand), ("product",), or an operation on values such
-    as ("add", m, n); ("store", operand, n) makes none. Operands are counted behind B.
+    `program` is done with each element. Step n makes value n: "product" g itself,
+    "number", "element" of an operand, "single" of an operand and a place, one element
+    for all, "rounded" the same of float64, or an operation such as "add" on values;
+    "store" to an operand of a value makes none. Operands are counted behind B.
     """
 
     bits: int
     lanes: int
     columns: int
+    terms: int
     a_start: int
     a_row: int
     a_term: int
     b_start: int
     b_row: int
-    program: tuple[tuple[str | int | float, ...], ...]
+    program: tuple[Act, ...]
 
 
 Scheme: TypeAlias = (

@@ -17,12 +17,15 @@ from math import isfinite
 
 from staticgrad.compiler.codegen.gemm import plan_of
 from staticgrad.compiler.codegen.processor import vector_bytes
+from staticgrad.compiler.codegen.updating import ROWS
+from staticgrad.compiler.gemm_small import MOST_TILED
 from staticgrad.compiler.kernels import (
     Compute,
     GemmKernel,
     Load,
     Loop,
     LoopKernel,
+    Mode,
     Number,
     Operand,
     Reach,
@@ -33,40 +36,43 @@ from staticgrad.compiler.kernels import (
 )
 from staticgrad.compiler.lower import with_makers
 from staticgrad.compiler.schedule import Schedule, Step, reads, writes
-from staticgrad.compiler.schemes import Update
+from staticgrad.compiler.schemes import Act, Update
+from staticgrad.ir.size import Dim
 from staticgrad.ir.types import FLOAT64
 
-ROWS = 16  # of a tile
-LEAST_TERMS, MOST_TERMS = 16, 512
-ENABLED = True
+LEAST_TERMS = 16  # as many as a tile has rows, one of which is applied after some
 TYPICAL_TERMS = 64  # what a size that is not known counts as
 MOST_BYTES = 1 << 22  # of B
+MOST_UNKNOWN = LEAST_TERMS << 10  # of so many rows of B, if it may have any number
 FLOPS_PER_ADDITION = 6  # more parts than of loops that take as long: as of products
 
 OPERATIONS = {
     "{0} * {1}": "multiply", "{0} + {1}": "add", "{0} - {1}": "subtract",
     "divide({0}, {1})": "divide", "sqrt({0})": "sqrt", "negative({0})": "negative",
 }  # fmt: skip
+ADDING = (
+    Act("product"),
+    Act("element", (0,)),
+    Act("add", (0, 1)),
+    Act("store", (0, 2)),
+)
 COPY, CAST = "{0}", "{S}({0})"
-
-_Step = tuple[str | int | float, ...]
 
 
 def in_shadow(schedule: Schedule) -> Schedule:
     """`schedule` with fewer kernels, for processors with 32 registers of 64 bytes."""
-    if plan_of().rows != ROWS or not ENABLED:
+    if plan_of().rows != ROWS:
         return schedule
     merging = _Merging(schedule)
     kernels = list(schedule.kernels)
-    gone = set()
+    gone: set[int] = set()
     for position, kernel in enumerate(kernels):
+        if isinstance(kernel, GemmKernel):
+            kernels[position] = _added(kernel) or kernel
         found = merging.product_of(position, kernel)
         if found is not None:
-            product, merged = found
-            kernels[position] = merged
+            product, kernels[position] = found
             gone.add(product)
-    if not gone:
-        return schedule
     left = [kernel for n, kernel in enumerate(kernels) if n not in gone]
     commit = schedule.commit - sum(n < schedule.commit for n in gone)
     return replace(schedule, kernels=with_makers(left), commit=commit)
@@ -76,7 +82,7 @@ def in_shadow(schedule: Schedule) -> Schedule:
 class _Program:
     """What a loop does per element: steps, and the operands that they name."""
 
-    steps: tuple[_Step, ...]
+    steps: tuple[Act, ...]
     operands: tuple[Operand, ...]
     reaches: tuple[Reach, ...]
 
@@ -124,33 +130,49 @@ class _Merging:
 
 def _merged(product: GemmKernel, loop: LoopKernel, made: int) -> LoopKernel | None:
     """Both as one kernel, or None where they do not fit."""
-    scheme = _tiled(product)
-    if scheme is None:
+    scheme = _tiled(product) if product.beta == 0.0 else None
+    if scheme is None or loop.axes != (product.m * scheme.columns,):
+        return None
+    program = _program(loop, made, ROWS * scheme.columns)
+    if program is None:
+        return None
+    merged = _kernel(product, scheme, program)
+    return replace(
+        merged,
+        name=f"{product.name}_{loop.name}",
+        sites=product.sites + loop.sites,
+        row_cost=merged.row_cost + loop.row_cost * ROWS * scheme.columns,
+    )
+
+
+def _added(product: GemmKernel) -> LoopKernel | None:
+    """A large product that adds to C, whose parts are then fetched in time."""
+    scheme = _tiled(product) if product.beta == 1.0 else None
+    *read, written = (operand.buffer for operand in product.operands)
+    if scheme is None or written in read or not isinstance(product.m, int):
+        return None
+    terms = TYPICAL_TERMS if scheme.terms < 0 else scheme.terms
+    if product.m * scheme.columns * terms <= MOST_TILED:
         return None
     block = ROWS * scheme.columns
-    program = _program(loop, made, block)
-    m, blocks = product.m, 0
-    if program is None or not isinstance(m, int):
-        return None
-    blocks = m // ROWS
-    if loop.axes != (m * scheme.columns,) or not blocks:
-        return None
-    k, factors = product.k, product.operands[:2]
-    last = scheme.columns - 1
-    b_reach = Reach(0, scheme.b_start, scheme.b_start + (k - 1) * scheme.b_row + last)
-    tiles = Tiles(
-        replace(scheme, program=program.steps),
-        (_reach_of_a(product), b_reach, *program.reaches),
-        (k,),
-    )
+    reach = Reach(block, 0, block - 1)
+    return _kernel(product, scheme, _Program(ADDING, product.operands[2:], (reach,)))
+
+
+def _kernel(product: GemmKernel, scheme: Update, program: _Program) -> LoopKernel:
+    """A product whose result goes through a program."""
+    k, (a, b, _) = product.k, product.operands
+    last = scheme.b_start + (k - 1) * scheme.b_row + scheme.columns - 1
+    reaches = (_reach_of_a(product), Reach(0, scheme.b_start, last), *program.reaches)
+    flops, sizes = 2 * ROWS * scheme.columns, () if isinstance(k, int) else (k,)
     return LoopKernel(
-        name=f"{product.name}_{loop.name}",
-        axes=(blocks,),
-        operands=(*factors, *program.operands),
-        scratch=(Scratch(factors[0].dtype, 2 * block),),
-        body=(tiles,),
-        sites=product.sites + loop.sites,
-        row_cost=k * (2 * block // FLOPS_PER_ADDITION) + loop.row_cost * block,
+        name=product.name,
+        axes=(product.m // ROWS,),
+        operands=(a, b, *program.operands),
+        scratch=(Scratch(a.dtype, ROWS * scheme.lanes),) * 2,
+        body=(Tiles(replace(scheme, program=program.steps), reaches, sizes),),
+        sites=product.sites,
+        row_cost=k * (flops // FLOPS_PER_ADDITION),
     )
 
 
@@ -158,21 +180,34 @@ def _tiled(product: GemmKernel) -> Update | None:
     """How tiles of a product are summed; None where they are not whole."""
     dtype = product.operands[0].dtype
     lanes = vector_bytes() // dtype.itemsize
-    m, n, k = product.m, product.n, product.k
-    lda, ldb, _ = product.ld
-    a_start, b_start, c_start = product.offsets
-    numbers = (m, n, lda, ldb, a_start, b_start)
-    whole = all(isinstance(number, int) for number in numbers)
-    plain = product.batch == 1 and product.alpha == 1.0 and product.beta == 0.0
-    if not whole or not plain or product.transposed[1] or c_start != 0:
+    numbers = _whole(product.m, product.n, *product.ld, *product.offsets)
+    plain = product.batch == 1 and product.alpha == 1.0
+    if not plain or not numbers or product.transposed[1]:
         return None
-    terms = k if isinstance(k, int) else TYPICAL_TERMS
-    fits = m % ROWS == 0 and n % lanes == 0 and product.ld[2] == n
-    few = LEAST_TERMS <= terms <= MOST_TERMS
-    if not fits or not few or terms * n * dtype.itemsize > MOST_BYTES:
+    k, (m, n, lda, ldb, ldc, a_start, b_start, c_start) = product.k, numbers
+    terms, most = (k, MOST_BYTES) if isinstance(k, int) else (LEAST_TERMS, MOST_UNKNOWN)
+    fits = m > 0 and m % ROWS == 0 and n % lanes == 0 and (ldc, c_start) == (n, 0)
+    if not fits or terms < LEAST_TERMS or terms * n * dtype.itemsize > most:
         return None
     steps = (1, lda) if product.transposed[0] else (lda, 1)
-    return Update(8 * dtype.itemsize, lanes, n, a_start, *steps, b_start, ldb, ())
+    return Update(
+        bits=8 * dtype.itemsize,
+        lanes=lanes,
+        columns=n,
+        terms=k if isinstance(k, int) else -1,
+        a_start=a_start,
+        a_row=steps[0],
+        a_term=steps[1],
+        b_start=b_start,
+        b_row=ldb,
+        program=(),
+    )
+
+
+def _whole(*dims: Dim) -> tuple[int, ...] | None:
+    """Numbers that are all known."""
+    found = tuple(dim for dim in dims if isinstance(dim, int))
+    return found if len(found) == len(dims) else None
 
 
 def _reach_of_a(product: GemmKernel) -> Reach:
@@ -201,7 +236,7 @@ class _Writing:
     def __init__(self, loop: LoopKernel, made: int, block: int) -> None:
         self.loop, self.made, self.block = loop, made, block
         self.dtype = next(o.dtype for o in loop.operands if o.buffer == made)
-        self.steps: list[_Step] = []
+        self.steps: list[Act] = []
         self.value: dict[int, int] = {}  # of the loop -> the step that makes it
         self.wide: dict[int, tuple[int, int]] = {}
         self.place: dict[int, int] = {}  # buffer -> operand
@@ -217,9 +252,9 @@ class _Writing:
         match statement:
             case Number() if statement.dtype == self.dtype:
                 number = float(statement.value)
-                return isfinite(number) and self._add(
-                    statement.result, "number", number
-                )
+                self.value[statement.result] = len(self.steps)
+                self.steps.append(Act("number", (), number))
+                return isfinite(number)
             case Load():
                 return self._load(statement)
             case Store():
@@ -228,9 +263,9 @@ class _Writing:
                 return self._compute(statement)
         return False
 
-    def _add(self, result: int, *step: str | float) -> bool:
+    def _add(self, result: int, name: str, *args: int) -> bool:
         self.value[result] = len(self.steps)
-        self.steps.append(step)
+        self.steps.append(Act(name, args))
         return True
 
     def _load(self, load: Load) -> bool:
@@ -268,7 +303,7 @@ class _Writing:
         number = self._operand(operand, "write", True, 0)
         if number < 0:
             return False
-        self.steps.append(("store", number, self.value[store.value]))
+        self.steps.append(Act("store", (number, self.value[store.value])))
         return True
 
     def _compute(self, compute: Compute) -> bool:
@@ -283,7 +318,7 @@ class _Writing:
         name = OPERATIONS.get(compute.template)
         return name is not None and self._add(compute.result, name, *places)
 
-    def _operand(self, operand: Operand, mode: str, moves: bool, start: int) -> int:
+    def _operand(self, operand: Operand, mode: Mode, moves: bool, start: int) -> int:
         """The operand of a buffer; -1 where it would be read in two ways."""
         reach = (
             Reach(self.block, 0, self.block - 1) if moves else Reach(0, start, start)

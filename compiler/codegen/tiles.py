@@ -42,7 +42,8 @@ EMITTERS: dict[type, Emit] = {
 }
 
 SCHEMES: dict[str, Any] = {
-    kind.__name__: kind for kind in (*EMITTERS, schemes.Slide, schemes.Image)
+    kind.__name__: kind
+    for kind in (*EMITTERS, schemes.Slide, schemes.Image, schemes.Act)
 }
 """The names that the repr of a scheme uses."""
 

@@ -19,6 +19,7 @@ from staticgrad.compiler.codegen.gemm_thin import prefetch
 from staticgrad.compiler.schemes import Update
 
 ROWS = 16
+DEPTH = 512  # terms, as in gemm.py: more are added up in parts
 
 
 def updating(c: Code, s: Update, memory: list[Value], numbers: list[Value]) -> None:
@@ -31,10 +32,19 @@ class _Updating:
         self, c: Code, s: Update, memory: list[Value], numbers: list[Value]
     ) -> None:
         self.c, self.s = c, s
-        self.a, self.b, *self.own, self.sums = memory
-        self.begin, self.end, self.k = numbers
+        self.a, self.b, *self.own, self.sums, self.totals = memory
+        self.begin, self.end, *sizes = numbers
+        self.k: At = sizes[0] if sizes else s.terms
         self.known = self._known()
+        self.is_deep = self._is_deep()
         self.waiting = cgutils.alloca_once_value(c.b, c.number_of(-1))
+
+    def _is_deep(self) -> Value | None:
+        """Whether terms are added up in parts; None where that is known not to be."""
+        if isinstance(self.k, int) and self.k <= DEPTH:
+            return None
+        k, depth = self.c.number_of(self.k), self.c.number_of(DEPTH)
+        return self.c.b.icmp_signed(">", k, depth)
 
     def emit(self) -> None:
         """Blocks of rows, under which all columns pass; then the last tile's update."""
@@ -61,23 +71,56 @@ class _Updating:
         right = c.plus(s.b_start, column)
         place = c.plus(c.times(block, ROWS * s.columns), column)
         every, waits = c.over(self.k, ROWS), self._waits()
+        if self.is_deep:
+            with c.b.if_then(self.is_deep), c.loop(ROWS) as row:
+                c.put(c.zeros(), self.totals, c.times(row, c.count))
         with c.loop(ROWS) as row:
             with c.b.if_then(waits):
                 self._apply(row)
             self._ask_for(c.plus(place, c.times(row, s.columns)))
             first = c.b.mul(c.number_of(row), c.number_of(every))
-            with c.loop(c.plus(first, every), start=first) as term:
-                self._add(sums, left, right, term)
-        with c.loop(self.k, start=c.times(every, ROWS)) as term:
-            self._add(sums, left, right, term)
+            self._add_terms(sums, left, right, (first, c.plus(first, every)))
+        self._add_terms(sums, left, right, (c.times(every, ROWS), self.k))
+        if self.is_deep:
+            with c.b.if_then(self.is_deep):
+                self._take_totals(sums)
         for row, total in sums.items():
             c.put(c.b.load(total), self.sums, row * c.count)
         c.b.store(c.number_of(place), self.waiting)
 
+    def _add_terms(
+        self, sums: dict[Any, Value], left: At, right: At, terms: tuple[At, At]
+    ) -> None:
+        """A range of terms, of which at most DEPTH are added one by one."""
+        c, deep = self.c, self.is_deep
+        first, last = terms
+        if deep is None:
+            with c.loop(last, start=first) as term:
+                self._add(sums, left, right, term)
+            return
+        with c.loop(last, DEPTH, start=first) as begin:
+            end = c.smaller(c.plus(begin, DEPTH), last)
+            with c.loop(end, start=begin) as term:
+                self._add(sums, left, right, term)
+            with c.b.if_then(deep):
+                self._take_totals(sums)
+                for row, total in sums.items():
+                    c.put(c.b.load(total), self.totals, row * c.count)
+                    c.b.store(c.zeros(), total)
+
+    def _take_totals(self, sums: dict[Any, Value]) -> None:
+        """Add what is already summed."""
+        c = self.c
+        for row, total in sums.items():
+            before = c.vector(self.totals, row * c.count)
+            c.b.store(c.b.fadd(before, c.b.load(total)), total)
+
     def _ask_for(self, index: At) -> None:
         """Have what a row will be applied to fetched from far."""
         c, steps = self.c, self.s.program
-        for number in sorted({s[1] for s in steps if s[0] == "element"}):
+        for number in sorted(
+            {step.args[0] for step in steps if step.name == "element"}
+        ):
             place = c.b.gep(self.own[number], [c.number_of(index)])
             prefetch(c, c.b.ptrtoint(place, ir.IntType(64)))
 
@@ -92,14 +135,16 @@ class _Updating:
 
     def _known(self) -> dict[int, Value]:
         """What is the same for all elements."""
-        c, found = self.c, {}
+        c = self.c
+        found: dict[int, Value] = {}
         for number, step in enumerate(self.s.program):
-            if step[0] == "number":
-                found[number] = c.splat(c.element(step[1]))
-            elif step[0] == "single":
-                found[number] = c.repeated(self.own[step[1]], step[2])
-            elif step[0] == "rounded":
-                found[number] = c.splat(self._rounded(self.own[step[1]], step[2]))
+            if step.name == "number":
+                found[number] = c.splat(c.element(step.number))
+            elif step.name == "single":
+                found[number] = c.repeated(self.own[step.args[0]], step.args[1])
+            elif step.name == "rounded":
+                base, place = self.own[step.args[0]], step.args[1]
+                found[number] = c.splat(self._rounded(base, place))
         return found
 
     def _rounded(self, base: Value, index: int) -> Value:
@@ -113,15 +158,16 @@ class _Updating:
         c = self.c
         index = c.plus(c.b.load(self.waiting), c.times(row, self.s.columns))
         values = dict(self.known)
-        for number, (name, *args) in enumerate(self.s.program):
-            if name == "product":
+        for number, step in enumerate(self.s.program):
+            if step.name == "product":
                 values[number] = c.vector(self.sums, c.times(row, c.count))
-            elif name == "element":
-                values[number] = c.vector(self.own[args[0]], index)
-            elif name == "store":
-                c.put(values[args[1]], self.own[args[0]], index)
+            elif step.name == "element":
+                values[number] = c.vector(self.own[step.args[0]], index)
+            elif step.name == "store":
+                c.put(values[step.args[1]], self.own[step.args[0]], index)
             elif number not in values:
-                values[number] = self._result(name, [values[arg] for arg in args])
+                args = [values[arg] for arg in step.args]
+                values[number] = self._result(step.name, args)
 
     def _result(self, name: str, args: list[Value]) -> Value:
         b = self.c.b
