@@ -247,13 +247,18 @@ class WinogradWeights:
     transforms: tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Act:
     """A step of an Update's program: what is done with values, operands, a number."""
 
     name: str
     args: tuple[int, ...] = ()
     number: float = 0.0
+
+    def __repr__(self) -> str:
+        given = (self.name, self.args, self.number)
+        short = given if self.number else given[: 1 + bool(self.args)]
+        return f"Act({', '.join(map(repr, short))})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from math import isfinite
 
 from staticgrad.compiler.codegen.gemm import plan_of
 from staticgrad.compiler.codegen.processor import vector_bytes
-from staticgrad.compiler.codegen.updating import ROWS
+from staticgrad.compiler.codegen.updating import DEPTH, ROWS
 from staticgrad.compiler.gemm_small import MOST_TILED
 from staticgrad.compiler.kernels import (
     Compute,
@@ -41,7 +41,6 @@ from staticgrad.ir.size import Dim
 from staticgrad.ir.types import FLOAT64
 
 LEAST_TERMS = 16  # as many as a tile has rows, one of which is applied after some
-TYPICAL_TERMS = 64  # what a size that is not known counts as
 MOST_BYTES = 1 << 22  # of B
 MOST_UNKNOWN = LEAST_TERMS << 10  # of so many rows of B, if it may have any number
 FLOPS_PER_ADDITION = 6  # more parts than of loops that take as long: as of products
@@ -151,8 +150,7 @@ def _added(product: GemmKernel) -> LoopKernel | None:
     *read, written = (operand.buffer for operand in product.operands)
     if scheme is None or written in read or not isinstance(product.m, int):
         return None
-    terms = TYPICAL_TERMS if scheme.terms < 0 else scheme.terms
-    if product.m * scheme.columns * terms <= MOST_TILED:
+    if product.m * scheme.columns * scheme.terms <= MOST_TILED:
         return None
     block = ROWS * scheme.columns
     reach = Reach(block, 0, block - 1)
@@ -187,7 +185,8 @@ def _tiled(product: GemmKernel) -> Update | None:
     k, (m, n, lda, ldb, ldc, a_start, b_start, c_start) = product.k, numbers
     terms, most = (k, MOST_BYTES) if isinstance(k, int) else (LEAST_TERMS, MOST_UNKNOWN)
     fits = m > 0 and m % ROWS == 0 and n % lanes == 0 and (ldc, c_start) == (n, 0)
-    if not fits or terms < LEAST_TERMS or terms * n * dtype.itemsize > most:
+    enough = LEAST_TERMS <= terms <= DEPTH  # with more the update is little beside them
+    if not fits or not enough or terms * n * dtype.itemsize > most:
         return None
     steps = (1, lda) if product.transposed[0] else (lda, 1)
     return Update(
