@@ -6,7 +6,7 @@ the sum of their times, and the gradient goes through memory. Here ``g = A B`` a
 loop that reads g become one kernel: while a tile of g is summed, the tile before it is
 applied (codegen/updating.py), and g is kept nowhere.
 
-Only where the loop alone reads g, element by element, with arithmetic and roots; where
+Only where the loop writes leaves and alone reads g, with arithmetic and roots; where
 sizes are whole tiles; and where B stays in a cache while rows of g pass.
 """
 
@@ -35,7 +35,7 @@ from staticgrad.compiler.kernels import (
     Tiles,
 )
 from staticgrad.compiler.lower import with_makers
-from staticgrad.compiler.schedule import Schedule, Step, reads, writes
+from staticgrad.compiler.schedule import Schedule, Step, reads, stored_by, writes
 from staticgrad.compiler.schemes import Act, Update
 from staticgrad.ir.size import Dim
 from staticgrad.ir.types import FLOAT64
@@ -43,7 +43,8 @@ from staticgrad.ir.types import FLOAT64
 LEAST_TERMS = 16  # as many as a tile has rows, one of which is applied after some
 MOST_BYTES = 1 << 22  # of B
 MOST_UNKNOWN = LEAST_TERMS << 10  # of so many rows of B, if it may have any number
-FLOPS_PER_ADDITION = 6  # more parts than of loops that take as long: as of products
+FLOPS_PER_ADDITION = 3
+COST = 2  # of an update's addition: as above, so that parts are as short as a product's
 
 OPERATIONS = {
     "{0} * {1}": "multiply", "{0} + {1}": "add", "{0} - {1}": "subtract",
@@ -100,6 +101,8 @@ class _Merging:
         """The position of the product that a loop applies, and both as one kernel."""
         if not isinstance(kernel, LoopKernel) or kernel.scratch or kernel.fails:
             return None
+        if not stored_by(self.schedule, kernel):
+            return None  # it may be part of a region, whose parts go through at once
         for operand in kernel.operands:
             maker = self._maker(operand.buffer, position)
             if maker is None:
@@ -140,7 +143,7 @@ def _merged(product: GemmKernel, loop: LoopKernel, made: int) -> LoopKernel | No
         merged,
         name=f"{product.name}_{loop.name}",
         sites=product.sites + loop.sites,
-        row_cost=merged.row_cost + loop.row_cost * ROWS * scheme.columns,
+        row_cost=merged.row_cost + COST * loop.row_cost * ROWS * scheme.columns,
     )
 
 
