@@ -34,10 +34,10 @@ from staticgrad.compiler.kernels import (
     Store,
     Tiles,
 )
-from staticgrad.compiler.lower import with_makers
+from staticgrad.compiler.lower import TYPICAL_SIZE, with_makers
 from staticgrad.compiler.schedule import Schedule, Step, reads, stored_by, writes
 from staticgrad.compiler.schemes import Act, Update
-from staticgrad.ir.size import Dim
+from staticgrad.ir.size import Dim, evaluate, symbols
 from staticgrad.ir.types import FLOAT64
 
 LEAST_TERMS = 16  # as many as a tile has rows, one of which is applied after some
@@ -108,7 +108,9 @@ class _Merging:
             if maker is None:
                 continue
             product = self.schedule.kernels[maker]
-            if isinstance(product, GemmKernel) and self._may_wait(maker, position):
+            if isinstance(product, GemmKernel) and self._may_wait(
+                maker, position, operand.buffer
+            ):
                 merged = _merged(product, kernel, operand.buffer)
                 if merged is not None:
                     return maker, merged
@@ -123,11 +125,26 @@ class _Merging:
             return None
         return touched[0] if touched[1] == position else None
 
-    def _may_wait(self, maker: int, position: int) -> bool:
-        """Whether nothing changes the factors before or while they are read."""
+    def _may_wait(self, maker: int, position: int, made: int) -> bool:
+        """Whether the factors stay as they are, and take no more memory than g would.
+
+        Where the commit stands between, products are made before it, updates behind.
+        """
         read = set(reads(self.schedule.kernels[maker]))
         between = self.schedule.kernels[maker + 1 : position + 1]
-        return all(read.isdisjoint(writes(kernel)) for kernel in between)
+        if not all(read.isdisjoint(writes(kernel)) for kernel in between):
+            return False
+        longer = (b for b in read if self.touched[b][-1] < position)
+        kept = sum(self._bytes(b) for b in longer)
+        return len(between) == 1 or kept <= self._bytes(made)
+
+    def _bytes(self, number: int) -> int:
+        """The memory of a temporary, where sizes that are not known are typical."""
+        buffer = self.schedule.buffers[number]
+        if buffer.kind != "temporary":
+            return 0
+        values = dict.fromkeys(symbols((buffer.elements,)), TYPICAL_SIZE)
+        return evaluate(buffer.elements, values) * buffer.dtype.itemsize
 
 
 def _merged(product: GemmKernel, loop: LoopKernel, made: int) -> LoopKernel | None:

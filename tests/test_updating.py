@@ -1,5 +1,7 @@
 """Updates in the shadow of products: the bits of kernels apart, and where they are."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -213,3 +215,28 @@ def test_the_gradient_takes_no_memory(apart):
     step, _ = training(OPTIMISERS["adam"], 512, 256, 64)
     other, _ = apart(OPTIMISERS["adam"], 512, 256, 64)
     assert step.memory.arena_bytes <= other.memory.arena_bytes - 4 * 512 * 256
+
+
+@pytest.mark.parametrize("batch", [16, 64, 500, "batch"])
+@pytest.mark.parametrize("finite", [True, False])
+def test_no_step_takes_more_memory(batch, finite, monkeypatch):
+    """Though updates wait for labels that are checked, with products before them."""
+
+    def arena():
+        with sg.Graph(seed=0):
+            x = sg.input("x", (batch, 32))
+            y = sg.input("y", (batch,), dtype="int64")
+            widths = (32, 48, 16, 64, 16)
+            layers = [sg.nn.Linear(m, n) for m, n in itertools.pairwise(widths)]
+            loss = sg.nn.cross_entropy(sg.nn.Sequential(*layers)(sg.tanh(x)), y)
+            w = [p for layer in layers for p in layer.parameters().values()]
+            updates = sg.optim.Adam(0.01).updates(sg.grad(loss, w), w)
+            checked = [loss] if finite else []
+            step = sg.compile(loss, [x, y], updates, mode="train", finite=checked)
+        count = 500 if batch == "batch" else batch
+        step(rows(count, 32), np.zeros(count, np.int64))
+        return step.memory.arena_bytes
+
+    woven = arena()
+    monkeypatch.setattr("staticgrad.function.in_shadow", lambda schedule: schedule)
+    assert woven <= arena()
