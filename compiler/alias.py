@@ -17,11 +17,13 @@ from operator import itemgetter
 from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.kernels import (
     Access,
+    Invoke,
     Load,
     Loop,
     LoopKernel,
     Statement,
     Store,
+    Tiles,
     When,
     at,
 )
@@ -230,7 +232,8 @@ def _is_elementwise(
 class _Uses:
     """The accesses to each operand in order, and the axes around its last store.
 
-    Each access is (whether it stores, access).
+    Each access is (whether it stores, access). `conditional`: there may be others, or
+    fewer.
     """
 
     accesses: dict[int, list[tuple[int, bool, Access]]]
@@ -246,7 +249,7 @@ class _Uses:
             if isinstance(statement, Load | Store):
                 access, stores = statement.access, isinstance(statement, Store)
                 accesses.setdefault(access.operand, []).append((place, stores, access))
-        conditional = any(isinstance(s, When) for s in statements)
+        conditional = any(isinstance(s, When | Invoke | Tiles) for s in statements)
         return _Uses(accesses, _axes_of_stores(kernel.body), conditional)
 
 

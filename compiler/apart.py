@@ -12,7 +12,14 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from staticgrad.compiler.collapse import statements_of
-from staticgrad.compiler.kernels import GemmKernel, Load, LoopKernel, Store
+from staticgrad.compiler.kernels import (
+    GemmKernel,
+    Invoke,
+    Load,
+    LoopKernel,
+    Store,
+    Tiles,
+)
 from staticgrad.compiler.plan import Plan, Region
 from staticgrad.compiler.schedule import Schedule
 from staticgrad.errors import CompilerBug
@@ -81,6 +88,10 @@ def _of_loop(
     if any(operand.per_chunk for operand in kernel.operands):
         raise CompilerBug(f"plan: {kernel.name} keeps slots inside of a region")
     for statement in statements_of(kernel.body):
+        if isinstance(statement, Invoke):
+            raise CompilerBug(f"plan: {kernel.name} calls a function inside a region")
+        if isinstance(statement, Tiles):
+            yield from _of_tiles(kernel, statement, bounds[0], values)
         if not isinstance(statement, Load | Store):
             continue
         access = statement.access
@@ -93,6 +104,21 @@ def _of_loop(
             continue
         start = evaluate(access.offset, values)
         yield buffer, writes, _reach(start, access.strides, bounds, values)
+
+
+def _of_tiles(
+    kernel: LoopKernel, tiles: Tiles, rows: Span, values: Mapping[str, int]
+) -> Iterator[tuple[int, bool, Span]]:
+    for operand, reach in zip(kernel.operands, tiles.reaches, strict=True):
+        step, low, high = (
+            evaluate(d, values) for d in (reach.step, reach.first, reach.last)
+        )
+        ends = step * rows[0], step * rows[1]
+        span = low + min(ends), high + max(ends)
+        if operand.mode != "write":
+            yield operand.buffer, False, span
+        if operand.mode != "read":
+            yield operand.buffer, True, span
 
 
 def _reach(

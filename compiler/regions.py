@@ -23,7 +23,15 @@ from dataclasses import dataclass
 from staticgrad.compiler.blas import shape_of
 from staticgrad.compiler.collapse import statements_of
 from staticgrad.compiler.gemm import stands_alone, work_of
-from staticgrad.compiler.kernels import GemmKernel, Load, LoopKernel, Store
+from staticgrad.compiler.kernels import (
+    GemmKernel,
+    Invoke,
+    Load,
+    LoopKernel,
+    Statement,
+    Store,
+    Tiles,
+)
 from staticgrad.compiler.launch import chunking
 from staticgrad.compiler.plan import Region
 from staticgrad.compiler.schedule import Buffer, Schedule, Step
@@ -97,6 +105,11 @@ def _around(schedule: Schedule, values: Values, seed: int, start: int) -> Region
     return Region(first, stop, rows, -(-count // rows), per_row)
 
 
+def _is_call(statement: Statement) -> bool:
+    """Whether a statement is a function of the user's, which sees whole arrays."""
+    return isinstance(statement, Invoke)
+
+
 class _Growing:
     """What the kernels of a region do to buffers, as far as it has grown."""
 
@@ -168,7 +181,7 @@ class _Growing:
         return _Part(uses, 0, work_of(table)) if n and k else None
 
     def _loop(self, kernel: LoopKernel) -> _Part | None:
-        if not kernel.parallel:
+        if not kernel.parallel or any(map(_is_call, statements_of(kernel.body))):
             return None
         extent = evaluate(kernel.axes[0], self.values)
         per_row, rest = divmod(extent, self.count)
@@ -183,6 +196,8 @@ class _Growing:
         extents = [evaluate(axis, self.values) for axis in kernel.axes]
         extents[0] = per_row
         for statement in statements_of(kernel.body):
+            if isinstance(statement, Tiles):
+                yield from self._reached(kernel, statement, per_row)
             if not isinstance(statement, Load | Store):
                 continue
             access = statement.access
@@ -198,6 +213,22 @@ class _Growing:
             keeps = strides[0] * per_row == row and low >= 0 and high < row
             free = access.dynamic is not None or not row
             yield _Use(buffer, isinstance(statement, Store), keeps and not free)
+
+    def _reached(
+        self, kernel: LoopKernel, tiles: Tiles, per_row: int
+    ) -> Iterator[_Use]:
+        """What tiles touch, of which there is no access by itself."""
+        for operand, reach in zip(kernel.operands, tiles.reaches, strict=True):
+            step, low, high = (
+                evaluate(d, self.values) for d in (reach.step, reach.first, reach.last)
+            )
+            row = self._row(operand.buffer)
+            within = low >= 0 and high + step * (per_row - 1) < row
+            keeps = row > 0 and step * per_row == row and within
+            if operand.mode != "write":
+                yield _Use(operand.buffer, False, keeps)
+            if operand.mode != "read":
+                yield _Use(operand.buffer, True, keeps)
 
     def _row(self, number: int) -> int:
         """Elements of a row of a buffer, if it is as many rows as the region has."""

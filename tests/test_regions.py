@@ -7,7 +7,8 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.compiler.apart import check_regions
-from staticgrad.compiler.kernels import GemmKernel, LoopKernel
+from staticgrad.compiler.kernels import GemmKernel, LoopKernel, Tiles
+from staticgrad.compiler.plan import Region
 from staticgrad.compiler.verify_memory import verify_plan
 from staticgrad.errors import CompilerBug
 
@@ -183,3 +184,65 @@ def test_regions_that_meet_are_noticed(plan):
     twice = (plan.regions[0], plan.regions[0])
     with pytest.raises(CompilerBug, match="meets another"):
         verify_plan(replace(plan, regions=twice))
+
+
+# Kernels of tiles touch memory, though they have no loads and stores of their own.
+
+
+def turned(x, w):
+    return (x @ w)[:, ::-1].T
+
+
+@pytest.mark.parametrize("rows", [16, 32, 128])
+@pytest.mark.parametrize("columns", [16, 128, 256])
+def test_tiles_turn_what_all_parts_have_made(rows, columns):
+    with sg.Graph():
+        x, w = sg.input("x", (rows, 16)), sg.input("w", (16, columns))
+        f = sg.compile(turned(x, w), [x, w], poison=True)
+    data = RNG.normal(size=(rows, 16)), RNG.normal(size=(16, columns))
+    data = tuple(array.astype(np.float32) for array in data)
+    for threads in (1, 2, 3):
+        sg.set_num_threads(threads)
+        expected = (data[0] @ data[1])[:, ::-1].T
+        np.testing.assert_allclose(f(*data), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("batch", "inputs"), [(16, 256), (32, 512), (48, 96)])
+@pytest.mark.parametrize("policy", [None, "float16"])
+def test_steps_have_equal_bits_for_any_threads(batch, inputs, policy):
+    x = np.random.default_rng(1).normal(size=(batch, inputs)).astype(np.float32)
+    results = []
+    for threads in (1, 2, 3):
+        sg.set_num_threads(threads)
+        with sg.Graph(seed=0):
+            given = sg.input("x", (batch, inputs))
+            layer = sg.nn.Linear(inputs, 32), sg.nn.Linear(32, inputs)
+            hidden = sg.tanh(layer[0](given))
+            if policy:
+                with sg.amp.Policy(policy):
+                    hidden = sg.tanh(layer[0](given))
+            loss = sg.mean((layer[1](hidden) - given) ** 2)
+            w = [p for part in layer for p in part.parameters().values()]
+            updates = sg.optim.SGD(0.1, momentum=0.9).updates(sg.grad(loss, w), w)
+            step = sg.compile(loss, [given], updates, mode="train", poison=True)
+        losses = [float(step(x)) for _ in range(5)]
+        results.append((losses, [p.value.tobytes() for p in w]))
+    assert results[0] == results[1] == results[2]
+    assert np.isfinite(results[0][0]).all()
+
+
+def test_a_region_over_tiles_that_read_other_rows_is_noticed():
+    with sg.Graph():
+        x, w = sg.input("x", (128, 16)), sg.input("w", (16, 256))
+        f = sg.compile(turned(x, w), [x, w])
+    f(np.ones((128, 16), np.float32), np.ones((16, 256), np.float32))
+    plan = f.memory.plan
+    kernels = plan.schedule.kernels
+    tiles = next(
+        n
+        for n, k in enumerate(kernels)
+        if isinstance(k, LoopKernel) and isinstance(k.body[0], Tiles)
+    )
+    per_row = (0, kernels[tiles].axes[0] // 128)
+    region = Region(tiles - 1, tiles + 1, 8, 16, per_row)
+    assert_noticed(plan, region, "parts that meet")
