@@ -45,6 +45,7 @@ from staticgrad.ir.size import symbols
 from staticgrad.ir.source import at, here
 from staticgrad.ir.verify import node_symbols
 from staticgrad.ops.random import key_words
+from staticgrad.ops.rules import dtype_error, shape_error
 from staticgrad.tapping import tapped, tapping
 from staticgrad.trees import TreeDef, flatten, unflatten
 
@@ -305,6 +306,13 @@ def _check_updates(pairs: Sequence[Update]) -> None:
                 f"compile requires updates of parameters or states, got {leaf!r}; "
                 f"sg.update and optimisers return them{at(here())}"
             )
+        if new.shape != leaf.shape:
+            wanted = f"an update of the shape of {leaf.name!r}"
+            raise shape_error("compile", (leaf, new), wanted, "reshape the new value")
+        if new.dtype != leaf.dtype:
+            wanted = f"an update of the dtype of {leaf.name!r}"
+            advice = f"cast it with .astype({leaf.dtype.name!r})"
+            raise dtype_error("compile", (leaf, new), wanted, advice)
         if leaf in seen:
             raise GraphError(
                 f"compile requires one update per leaf, got two of {leaf.name!r}; "

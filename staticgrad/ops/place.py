@@ -61,6 +61,10 @@ def stack(
     parts = _parts("stack", arrays, dtype)
     if any(part.shape != parts[0].shape for part in parts):
         raise shape_error("stack", parts, "arrays of one shape")
+    ndim = parts[0].ndim + 1
+    if not -ndim <= axis < ndim:
+        wanted = f"an axis from {-ndim} to {ndim - 1}, got {axis}"
+        raise shape_error("stack", (), wanted)
     rows = [expand_dims(part, axis) for part in parts]
     return joined(rows, axis if axis >= 0 else axis + rows[0].ndim)
 

@@ -122,7 +122,13 @@ def single(x: Tensor) -> Tensor:
 def matched(grads: Any, params: Any) -> list[tuple[Stored, Tensor]]:
     """(parameter, gradient) pairs of two equal trees; an error where they differ."""
     leaves, treedef = flatten(params)
-    tensors = flatten_as(treedef, grads)
+    try:
+        tensors = flatten_as(treedef, grads)
+    except GraphError as error:
+        raise GraphError(
+            f"updates requires gradients in the structure of the parameters, got "
+            f"{error}; sg.grad(loss, params) gives gradients{at(here())}"
+        ) from None
     for name, leaf, grad in zip(treedef.paths, leaves, tensors, strict=True):
         _require_match(name, leaf, grad)
     return list(zip(leaves, tensors, strict=True))
