@@ -18,7 +18,6 @@ from math import isfinite
 from staticgrad.compiler.codegen.gemm import plan_of
 from staticgrad.compiler.codegen.processor import vector_bytes
 from staticgrad.compiler.codegen.updating import DEPTH, ROWS
-from staticgrad.compiler.gemm_small import MOST_TILED
 from staticgrad.compiler.kernels import (
     Compute,
     GemmKernel,
@@ -42,6 +41,7 @@ from staticgrad.ir.types import FLOAT64
 
 LEAST_TERMS = 16  # as many as a tile has rows, one of which is applied after some
 MOST_BYTES = 1 << 22  # of B
+FAR_BYTES = 1 << 20  # of C, which does not stay in a near cache then
 MOST_UNKNOWN = LEAST_TERMS << 10  # of so many rows of B, if it may have any number
 FLOPS_PER_ADDITION = 3
 COST = 2  # of an update's addition: as above, so that parts are as short as a product's
@@ -165,12 +165,12 @@ def _merged(product: GemmKernel, loop: LoopKernel, made: int) -> LoopKernel | No
 
 
 def _added(product: GemmKernel) -> LoopKernel | None:
-    """A large product that adds to C, whose parts are then fetched in time."""
+    """A product that adds to a large C, whose parts are then fetched in time."""
     scheme = _tiled(product) if product.beta == 1.0 else None
     *read, written = (operand.buffer for operand in product.operands)
     if scheme is None or written in read or not isinstance(product.m, int):
         return None
-    if product.m * scheme.columns * scheme.terms <= MOST_TILED:
+    if product.m * scheme.columns * product.operands[2].dtype.itemsize <= FAR_BYTES:
         return None
     block = ROWS * scheme.columns
     reach = Reach(block, 0, block - 1)

@@ -141,12 +141,12 @@ def test_threads_change_no_bit():
 def test_a_large_step_of_gradient_descent_is_one_kernel_too(apart):
     results = []
     for make in (training, apart):
-        step, w = make(sg.optim.SGD(0.1), 512, 128, 64)
-        step(x=rows(64, 512))
+        step, w = make(sg.optim.SGD(0.1), 1024, 512, 32)
+        step(x=rows(32, 1024))
         results.append((w.value.tobytes(), len(schemes(step))))
     assert results[0][0] == results[1][0]
     assert [found for _, found in results] == [1, 0]
-    small, _ = training(sg.optim.SGD(0.1), 64, 64, 32)
+    small, _ = training(sg.optim.SGD(0.1), 512, 256, 32)
     assert schemes(small) == []
 
 
