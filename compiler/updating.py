@@ -33,7 +33,7 @@ from staticgrad.compiler.kernels import (
     Store,
     Tiles,
 )
-from staticgrad.compiler.lower import TYPICAL_SIZE, with_makers
+from staticgrad.compiler.lower import with_makers
 from staticgrad.compiler.schedule import Schedule, Step, reads, stored_by, writes
 from staticgrad.compiler.schemes import Act, Update
 from staticgrad.ir.size import Dim, evaluate, symbols
@@ -43,6 +43,7 @@ LEAST_TERMS = 16  # as many as a tile has rows, one of which is applied after so
 MOST_BYTES = 1 << 22  # of B
 FAR_BYTES = 1 << 20  # of C, which does not stay in a near cache then
 MOST_UNKNOWN = LEAST_TERMS << 10  # of so many rows of B, if it may have any number
+MINIBATCH = 32  # what a size that is not known counts as
 FLOPS_PER_ADDITION = 3
 COST = 2  # of an update's addition: as above, so that parts are as short as a product's
 
@@ -143,7 +144,7 @@ class _Merging:
         buffer = self.schedule.buffers[number]
         if buffer.kind != "temporary":
             return 0
-        values = dict.fromkeys(symbols((buffer.elements,)), TYPICAL_SIZE)
+        values = dict.fromkeys(symbols((buffer.elements,)), MINIBATCH)
         return evaluate(buffer.elements, values) * buffer.dtype.itemsize
 
 
