@@ -277,18 +277,27 @@ def part(table: int, item: int) -> tuple[int, int, int, int, int, int, int]:
 
 
 @njit(nogil=True)
-def _item(table: int, operands: int, item: int) -> None:
+def addresses(
+    table: int, operands: int, a: int, b: int, c: int, index: int
+) -> tuple[int, int, int]:
+    """Where A, B and C of one of the batch begin, from what `part` says of all."""
     size = load_int64(table, BYTES)
+    a += index * load_int64(table, STRIDE_A)
+    b += index * load_int64(table, STRIDE_B)
+    c += index * load_int64(table, STRIDE_C)
+    return (
+        load_int64(operands, 0) + a * size,
+        load_int64(operands, 1) + b * size,
+        load_int64(operands, 2) + c * size,
+    )
+
+
+@njit(nogil=True)
+def _item(table: int, operands: int, item: int) -> None:
     m, n, a, b, c, first, last = part(table, item)
     for index in range(first, last):
-        _one(
-            table,
-            load_int64(operands, 0) + (a + index * load_int64(table, STRIDE_A)) * size,
-            load_int64(operands, 1) + (b + index * load_int64(table, STRIDE_B)) * size,
-            load_int64(operands, 2) + (c + index * load_int64(table, STRIDE_C)) * size,
-            m,
-            n,
-        )
+        left, right, place = addresses(table, operands, a, b, c, index)
+        _one(table, left, right, place, m, n)
 
 
 def _build(stamp: str, cache: bool) -> Any:

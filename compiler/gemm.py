@@ -332,22 +332,12 @@ def _one(table, a, b, c, m, n, panel):
 
 def _gemm(operands, table, begin, end, context):
     """Items `begin` to `end` of the product that the table describes."""
-    panel, size = load_int64(context, 1), load_int64(table, blas.BYTES)
+    panel = load_int64(context, 1)
     for item in range(begin, end):
         m, n, a, b, c, first, last = blas.part(table, item)
         for index in range(first, last):
-            _one(
-                table,
-                load_int64(operands, 0)
-                + (a + index * load_int64(table, blas.STRIDE_A)) * size,
-                load_int64(operands, 1)
-                + (b + index * load_int64(table, blas.STRIDE_B)) * size,
-                load_int64(operands, 2)
-                + (c + index * load_int64(table, blas.STRIDE_C)) * size,
-                m,
-                n,
-                panel,
-            )
+            left, right, place = blas.addresses(table, operands, a, b, c, index)
+            _one(table, left, right, place, m, n, panel)
 
 
 def kernel_address() -> int:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.compiler import blas, gemm_narrow
-from staticgrad.compiler.codegen.gemm import plan_of
+from staticgrad.compiler.codegen.gemm import LONG_ROWS, plan_of
 from staticgrad.compiler.codegen.gemm_small import (
     BY_DOTS,
     BY_ROWS,
@@ -26,7 +26,7 @@ from staticgrad.compiler.codegen.gemm_small import (
     WOVEN,
     small_address,
 )
-from staticgrad.compiler.codegen.gemm_woven import WOVEN_ROWS, woven_address
+from staticgrad.compiler.codegen.gemm_woven import woven_address
 from staticgrad.compiler.codegen.processor import vector_bytes
 
 MOST_TERMS = 1 << 15  # of all sums
@@ -108,7 +108,7 @@ def _kernel_by_tiles(
         return None
     if b[0] == 1:
         return TILED
-    woven = plan_of().rows == WOVEN_ROWS and m >= WOVEN_ROWS and n > lanes
+    woven = plan_of().rows == LONG_ROWS and m >= LONG_ROWS and n > lanes
     if woven and FEW_TERMS < k < DEPTH_PER_ROW * m:
         return WOVEN
     return TILED if _turned_pays(m, n, k, lanes) else None

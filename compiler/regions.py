@@ -28,7 +28,6 @@ from staticgrad.compiler.kernels import (
     Invoke,
     Load,
     LoopKernel,
-    Statement,
     Store,
     Tiles,
 )
@@ -105,11 +104,6 @@ def _around(schedule: Schedule, values: Values, seed: int, start: int) -> Region
     return Region(first, stop, rows, -(-count // rows), per_row)
 
 
-def _is_call(statement: Statement) -> bool:
-    """Whether a statement is a function of the user's, which sees whole arrays."""
-    return isinstance(statement, Invoke)
-
-
 class _Growing:
     """What the kernels of a region do to buffers, as far as it has grown."""
 
@@ -181,8 +175,9 @@ class _Growing:
         return _Part(uses, 0, work_of(table)) if n and k else None
 
     def _loop(self, kernel: LoopKernel) -> _Part | None:
-        if not kernel.parallel or any(map(_is_call, statements_of(kernel.body))):
-            return None
+        calls = any(isinstance(s, Invoke) for s in statements_of(kernel.body))
+        if not kernel.parallel or calls:
+            return None  # a function of the user's sees whole arrays
         extent = evaluate(kernel.axes[0], self.values)
         per_row, rest = divmod(extent, self.count)
         slots = any(operand.per_chunk for operand in kernel.operands)

@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import isfinite
 
-from staticgrad.compiler.codegen.gemm import plan_of
+from staticgrad.compiler.codegen.gemm import LONG_ROWS, plan_of
 from staticgrad.compiler.codegen.processor import vector_bytes
-from staticgrad.compiler.codegen.updating import DEPTH, ROWS
+from staticgrad.compiler.codegen.updating import DEPTH
 from staticgrad.compiler.kernels import (
     Compute,
     GemmKernel,
@@ -62,7 +62,7 @@ COPY, CAST = "{0}", "{S}({0})"
 
 def in_shadow(schedule: Schedule) -> Schedule:
     """`schedule` with fewer kernels, for processors with 32 registers of 64 bytes."""
-    if plan_of().rows != ROWS:
+    if plan_of().rows != LONG_ROWS:
         return schedule
     merging = _Merging(schedule)
     kernels = list(schedule.kernels)
@@ -153,7 +153,7 @@ def _merged(product: GemmKernel, loop: LoopKernel, made: int) -> LoopKernel | No
     scheme = _tiled(product) if product.beta == 0.0 else None
     if scheme is None or loop.axes != (product.m * scheme.columns,):
         return None
-    program = _program(loop, made, ROWS * scheme.columns)
+    program = _program(loop, made, LONG_ROWS * scheme.columns)
     if program is None:
         return None
     merged = _kernel(product, scheme, program)
@@ -161,7 +161,7 @@ def _merged(product: GemmKernel, loop: LoopKernel, made: int) -> LoopKernel | No
         merged,
         name=f"{product.name}_{loop.name}",
         sites=product.sites + loop.sites,
-        row_cost=merged.row_cost + COST * loop.row_cost * ROWS * scheme.columns,
+        row_cost=merged.row_cost + COST * loop.row_cost * LONG_ROWS * scheme.columns,
     )
 
 
@@ -173,7 +173,7 @@ def _added(product: GemmKernel) -> LoopKernel | None:
         return None
     if product.m * scheme.columns * product.operands[2].dtype.itemsize <= FAR_BYTES:
         return None
-    block = ROWS * scheme.columns
+    block = LONG_ROWS * scheme.columns
     reach = Reach(block, 0, block - 1)
     return _kernel(product, scheme, _Program(ADDING, product.operands[2:], (reach,)))
 
@@ -183,12 +183,12 @@ def _kernel(product: GemmKernel, scheme: Update, program: _Program) -> LoopKerne
     k, (a, b, _) = product.k, product.operands
     last = scheme.b_start + (k - 1) * scheme.b_row + scheme.columns - 1
     reaches = (_reach_of_a(product), Reach(0, scheme.b_start, last), *program.reaches)
-    flops, sizes = 2 * ROWS * scheme.columns, () if isinstance(k, int) else (k,)
+    flops, sizes = 2 * LONG_ROWS * scheme.columns, () if isinstance(k, int) else (k,)
     return LoopKernel(
         name=product.name,
-        axes=(product.m // ROWS,),
+        axes=(product.m // LONG_ROWS,),
         operands=(a, b, *program.operands),
-        scratch=(Scratch(a.dtype, ROWS * scheme.lanes),) * 2,
+        scratch=(Scratch(a.dtype, LONG_ROWS * scheme.lanes),) * 2,
         body=(Tiles(replace(scheme, program=program.steps), reaches, sizes),),
         sites=product.sites,
         row_cost=k * (flops // FLOPS_PER_ADDITION),
@@ -205,7 +205,7 @@ def _tiled(product: GemmKernel) -> Update | None:
         return None
     k, (m, n, lda, ldb, ldc, a_start, b_start, c_start) = product.k, numbers
     terms, most = (k, MOST_BYTES) if isinstance(k, int) else (LEAST_TERMS, MOST_UNKNOWN)
-    fits = m > 0 and m % ROWS == 0 and n % lanes == 0 and (ldc, c_start) == (n, 0)
+    fits = m > 0 and m % LONG_ROWS == 0 and n % lanes == 0 and (ldc, c_start) == (n, 0)
     enough = LEAST_TERMS <= terms <= DEPTH  # with more the update is little beside them
     if not fits or not enough or terms * n * dtype.itemsize > most:
         return None
@@ -231,11 +231,11 @@ def _whole(*dims: Dim) -> tuple[int, ...] | None:
 
 
 def _reach_of_a(product: GemmKernel) -> Reach:
-    """What an index, ROWS rows, reads of the left factor."""
+    """What an index, LONG_ROWS rows, reads of the left factor."""
     (lda, *_), (start, *_), k = product.ld, product.offsets, product.k
     if product.transposed[0]:
-        return Reach(ROWS, start, start + (k - 1) * lda + ROWS - 1)
-    return Reach(ROWS * lda, start, start + (ROWS - 1) * lda + k - 1)
+        return Reach(LONG_ROWS, start, start + (k - 1) * lda + LONG_ROWS - 1)
+    return Reach(LONG_ROWS * lda, start, start + (LONG_ROWS - 1) * lda + k - 1)
 
 
 def _program(loop: LoopKernel, made: int, block: int) -> _Program | None:

@@ -68,7 +68,8 @@ def report(trainer, batch, steps, seconds):
     print(f"arena             {memory.arena_bytes:,} bytes")
     print(f"lower bound       {memory.lower_bound_bytes:,} bytes")
     print(f"unplanned         {memory.unplanned_bytes:,} bytes")
-    print(f"time per step     {seconds / steps * 1e6:.1f} us, compiling included")
+    took = seconds / steps * 1e6
+    print(f"time per step     {took:.1f} us, compiling and validation included")
     profile = trainer.profile(100, **batch)
     shares = (f"{name} {s / profile.seconds:.0%}" for name, s in profile.roles.items())
     print(f"of which          {', '.join(shares)}")

@@ -86,7 +86,8 @@ def main():
     print(f"parameters        {count:,}")
     print(f"arena             {trainer.memory.arena_bytes:,} bytes")
     print(f"unplanned         {trainer.memory.unplanned_bytes:,} bytes")
-    print(f"time per step     {seconds / steps * 1e6:.0f} us, compiling included")
+    took = seconds / steps * 1e6
+    print(f"time per step     {took:.0f} us, compiling and validation included")
 
     predict = sg.compile(logits)
     found = score(predict, held_out["x"], held_out["y"])

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.compiler import updating
-from staticgrad.compiler.codegen.gemm import plan_of
+from staticgrad.compiler.codegen.gemm import LONG_ROWS, plan_of
 from staticgrad.compiler.kernels import LoopKernel, Tiles
 from staticgrad.compiler.schemes import Update
 
 pytestmark = pytest.mark.skipif(
-    plan_of().rows != updating.ROWS, reason="requires 32 registers of 64 bytes"
+    plan_of().rows != LONG_ROWS, reason="requires 32 registers of 64 bytes"
 )
 
 OPTIMISERS = {

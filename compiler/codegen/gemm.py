@@ -31,6 +31,7 @@ from staticgrad.compiler.codegen.vectors import Lanes
 from staticgrad.compiler.numba_internals import target
 
 _LONG = types.int64
+LONG_ROWS = 16  # of a tile where there are 32 registers of 64 bytes
 _CHAINS = 8  # sums in flight: two multiply-adds a cycle of four cycles each
 
 
@@ -55,7 +56,7 @@ def plan_of() -> TilePlan:
     """
     width = processor.vector_bytes()
     if width == 64:
-        return TilePlan(16, 1, high=16, masks=True)
+        return TilePlan(LONG_ROWS, 1, high=LONG_ROWS, masks=True)
     if width == 32:
         return TilePlan(6, 2, high=12, masks=True)
     many = target().triple.startswith(("aarch64", "arm64"))  # 32 registers

@@ -329,24 +329,12 @@ def in_parts(product: Callable[..., None]) -> Callable[..., Callable[..., None]]
             """Items of a batch, or parts of one product."""
             alpha = number(load_float64(table, blas.ALPHA))
             beta = number(load_float64(table, blas.BETA))
-            size, panel = element_bytes(alpha), load_int64(context, 1)
+            panel = load_int64(context, 1)
             for item in range(begin, end):
                 m, n, a, b, c, first, last = blas.part(table, item)
                 for index in range(first, last):
-                    product(
-                        table,
-                        load_int64(operands, 0)
-                        + (a + index * load_int64(table, blas.STRIDE_A)) * size,
-                        load_int64(operands, 1)
-                        + (b + index * load_int64(table, blas.STRIDE_B)) * size,
-                        load_int64(operands, 2)
-                        + (c + index * load_int64(table, blas.STRIDE_C)) * size,
-                        m,
-                        n,
-                        alpha,
-                        beta,
-                        panel,
-                    )
+                    left, right, place = blas.addresses(table, operands, a, b, c, index)
+                    product(table, left, right, place, m, n, alpha, beta, panel)
 
         return parts
 

@@ -24,6 +24,7 @@ from staticgrad.compiler import blas
 from staticgrad.compiler.cache import kernel_key
 from staticgrad.compiler.codegen.emitter import Value
 from staticgrad.compiler.codegen.gemm import (
+    LONG_ROWS,
     constant,
     element_bytes,
     lanes_of,
@@ -45,8 +46,6 @@ from staticgrad.compiler.codegen.native import compiled_once
 from staticgrad.compiler.codegen.vectors import Lanes
 from staticgrad.compiler.pointers import load_int64
 
-WOVEN_ROWS = 16
-
 _LONG = types.int64
 _compiled = njit(nogil=True, error_model="numpy", inline="always")
 _terms_of = constant(lambda v: v.turned_at_once)
@@ -60,7 +59,7 @@ class _WovenTile(SmallTile):
     """
 
     def __init__(self, v: Lanes, args: Any) -> None:
-        super().__init__(v, WOVEN_ROWS, 1, args[:9], masked=False)
+        super().__init__(v, LONG_ROWS, 1, args[:9], masked=False)
         self.b_row = v.whole(v.count * v.size)
         self.source, self.target, self.turned, self.every = args[9:]
 
@@ -136,9 +135,9 @@ def _column(table, a, b, c, m, n, alpha, beta, panel, other, own):
     k, row = load_int64(table, blas.K), lanes * size
     stop, after = panel + k * row, b + load_int64(table, B_COLUMN) * lanes
     parts, done = k // at_once if n >= 2 * lanes else 0, 0
-    share = -(-parts // max(m // WOVEN_ROWS - own, 1))
+    share = -(-parts // max(m // LONG_ROWS - own, 1))
     every = k // max(share, 1) * row
-    while m >= WOVEN_ROWS and n >= lanes:
+    while m >= LONG_ROWS and n >= lanes:
         source, target = after + done * at_once * size, other + done * at_once * row
         done = min(done + share, parts)
         turned, pace = other + done * at_once * row, every
@@ -146,9 +145,9 @@ def _column(table, a, b, c, m, n, alpha, beta, panel, other, own):
             source, target, done = b + row, panel + lanes * row, 0
             turned, pace, own = stop - k % at_once * row, at_once * row, 0
         _tile(table, a, panel, stop, c, alpha, beta, n, m, source, target, turned, pace)
-        m -= WOVEN_ROWS
-        a += WOVEN_ROWS * load_int64(table, A_ROW)
-        c += WOVEN_ROWS * load_int64(table, C_ROW)
+        m -= LONG_ROWS
+        a += LONG_ROWS * load_int64(table, A_ROW)
+        c += LONG_ROWS * load_int64(table, C_ROW)
     if m > 0:
         column_of_tiles(table, a, panel, c, m, alpha, beta, n)
     if n > lanes:
@@ -160,7 +159,7 @@ def _product(table, a, b, c, m, n, alpha, beta, panel):
     """One register of columns after the other, under all rows."""
     lanes, at_once, k = lanes_of(alpha), _terms_of(alpha), load_int64(table, blas.K)
     other, own = panel + load_int64(table, DEPTH), 0
-    if m >= WOVEN_ROWS and n >= lanes and k >= lanes:
+    if m >= LONG_ROWS and n >= lanes and k >= lanes:
         own = 1
         _turn(table, b, n, panel, k - k % at_once, k, alpha)
     _turn(table, b, n, panel, 0, lanes if own else k, alpha)

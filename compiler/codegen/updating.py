@@ -15,10 +15,10 @@ from numba.core import cgutils
 
 from staticgrad.compiler.codegen.code import At, Code
 from staticgrad.compiler.codegen.emitter import Value, declared
+from staticgrad.compiler.codegen.gemm import LONG_ROWS
 from staticgrad.compiler.codegen.gemm_thin import prefetch
 from staticgrad.compiler.schemes import Update
 
-ROWS = 16
 DEPTH = 512  # terms, as in gemm.py: more are added up in parts
 
 
@@ -54,7 +54,7 @@ class _Updating:
             c.loop(s.columns, c.count) as column,
         ):
             self._tile(block, column)
-        with c.b.if_then(self._waits()), c.loop(ROWS) as row:
+        with c.b.if_then(self._waits()), c.loop(LONG_ROWS) as row:
             self._apply(row)
 
     def _waits(self) -> Value:
@@ -64,23 +64,23 @@ class _Updating:
 
     def _tile(self, block: At, column: At) -> None:
         c, s = self.c, self.s
-        sums = c.sums_of(range(ROWS))
+        sums = c.sums_of(range(LONG_ROWS))
         for total in sums.values():
             c.b.store(c.zeros(), total)
-        left = c.plus(s.a_start, c.times(block, ROWS * s.a_row))
+        left = c.plus(s.a_start, c.times(block, LONG_ROWS * s.a_row))
         right = c.plus(s.b_start, column)
-        place = c.plus(c.times(block, ROWS * s.columns), column)
-        every, waits = c.over(self.k, ROWS), self._waits()
+        place = c.plus(c.times(block, LONG_ROWS * s.columns), column)
+        every, waits = c.over(self.k, LONG_ROWS), self._waits()
         if self.is_deep:
-            with c.b.if_then(self.is_deep), c.loop(ROWS) as row:
+            with c.b.if_then(self.is_deep), c.loop(LONG_ROWS) as row:
                 c.put(c.zeros(), self.totals, c.times(row, c.count))
-        with c.loop(ROWS) as row:
+        with c.loop(LONG_ROWS) as row:
             with c.b.if_then(waits):
                 self._apply(row)
             self._ask_for(c.plus(place, c.times(row, s.columns)))
             first = c.b.mul(c.number_of(row), c.number_of(every))
             self._add_terms(sums, left, right, (first, c.plus(first, every)))
-        self._add_terms(sums, left, right, (c.times(every, ROWS), self.k))
+        self._add_terms(sums, left, right, (c.times(every, LONG_ROWS), self.k))
         if self.is_deep:
             with c.b.if_then(self.is_deep):
                 self._take_totals(sums)
