@@ -86,6 +86,13 @@ SIMPLIFY: list[tuple[Build, str]] = [
     (lambda x, y: named("multiply", named("negative", x), named("negative", y)),
      "multiply(x, y)"),
     (lambda x: named("multiply", named("negative", x), c(3)), "multiply(x, -3.0)"),
+    (lambda x: named("multiply", named("negative", x), x), "negative(multiply(x, x))"),
+    (lambda x, y: named("add", y, named("multiply", x, named("negative", y))),
+     "subtract(y, multiply(y, x))"),
+    (lambda x, y: named("add", named("negative", x), named("negative", y)),
+     "negative(add(x, y))"),
+    (lambda x: named("multiply", x, named("negative", sg.sum(x, axis=0))),
+     "multiply(x, negative(reduce_sum(x, axes=(0,))))"),  # of fewer elements
     (lambda x: named("multiply", named("multiply", x, c(2)), c(3)), "multiply(x, 6.0)"),
     # 3 then 2 rounds once more than 6 where 3 x is subnormal, which is accepted
     (lambda x: named("multiply", named("multiply", x, c(3)), c(2)),

@@ -43,6 +43,8 @@ def _add(node: Node) -> Tensor | None:
     x, y = node.inputs
     if x is y and kind_of(x.dtype) == "f":
         return _scaled(x, x.dtype.type(2))  # c x + c x = (2 c) x
+    if is_op(x, "negative") and is_op(y, "negative"):
+        return named("negative", named("add", x.inputs[0], y.inputs[0]))
     for a, b in ((x, y), (y, x)):
         if is_number(b, -0.0 if kind_of(b.dtype) == "f" else 0):
             return a
@@ -70,6 +72,10 @@ def _multiply(node: Node) -> Tensor | None:
             return found
     if is_op(x, "negative") and is_op(y, "negative"):
         return named("multiply", x.inputs[0], y.inputs[0])
+    for a, b in ((x, y), (y, x)):
+        if is_op(a, "negative") and a.shape == node.outputs[0].shape:
+            # Outside, a sum takes it in; of a smaller factor it is less work.
+            return named("negative", named("multiply", a.inputs[0], b))
     return None
 
 

@@ -8,6 +8,8 @@ In the other factor they are 0 there, so derivatives of any order stay finite.
 
     guarded_divide(g, d)   = 0 if g == 0 else g / d
     guarded_multiply(g, d) = 0 if g == 0 else g * d
+
+Where d is known to be finite, or not to be 0, they are plain (ranges.py).
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.ir.graph import apply
-from staticgrad.ir.node import Constant, Tensor
+from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Elementwise, define
 from staticgrad.ops.examples import bad_pair, pairs
 from staticgrad.ops.leaves import frozen
 from staticgrad.ops.named import named
+from staticgrad.ops.ranges import is_finite, is_nonzero
 from staticgrad.ops.rules import broadcast, quiet, same_dtype
 
 Array = npt.NDArray[Any]
@@ -68,14 +71,14 @@ GUARDED_MULTIPLY = define(
 
 
 def guarded_divide(g: Tensor, d: Tensor) -> Tensor:
-    """``g / d``, 0 where g is 0 whatever d is; plain where d is a nonzero constant."""
-    if isinstance(d, Constant) and bool(np.all(d.value != 0)):
+    """``g / d``, 0 where g is 0 whatever d is; plain where d is known not to be 0."""
+    if is_nonzero(d):
         return named("divide", g, d)
     return apply(GUARDED_DIVIDE, g, d)
 
 
 def guarded_multiply(g: Tensor, d: Tensor) -> Tensor:
-    """``g * d``, 0 where g is 0 whatever d is; plain where d is a finite constant."""
-    if isinstance(d, Constant) and bool(np.all(np.isfinite(d.value))):
+    """``g * d``, 0 where g is 0 whatever d is; plain where d is known to be finite."""
+    if is_finite(d):
         return named("multiply", g, d)
     return apply(GUARDED_MULTIPLY, g, d)
