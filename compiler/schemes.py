@@ -265,8 +265,8 @@ class Act:
 class Update:
     """Rows of ``g = A B`` that are applied as they are made, and kept nowhere.
 
-    Axis 0 counts blocks of 16 rows of g, which has `columns`. How many `terms` there
-    are is the first of the sizes if it is not known (-1). Row i of A has its term k at
+    Axis 0 counts blocks of 16 of the `rows` of g, or, with a `part`, parts of so many
+    of its `columns`, under which all rows pass. How many `terms` there are is the first of the sizes if it is not known (-1). Row i of A has its term k at
     ``a_start + i * a_row + k * a_term``, that of B begins at ``b_start + k * b_row``.
 
     `program` is done with each element. Step n makes value n: "product" g itself,
@@ -277,7 +277,9 @@ class Update:
 
     bits: int
     lanes: int
+    rows: int
     columns: int
+    part: int
     terms: int
     a_start: int
     a_row: int

@@ -42,6 +42,8 @@ from staticgrad.ir.types import FLOAT64
 LEAST_TERMS = 16  # as many as a tile has rows, one of which is applied after some
 MOST_BYTES = 1 << 22  # of B
 FAR_BYTES = 1 << 20  # of C, which does not stay in a near cache then
+PART_COLUMNS = 32  # as in gemm.py
+FEW_PARTS = 4  # of so many columns, below which rows are shared out more evenly
 MOST_UNKNOWN = LEAST_TERMS << 10  # of so many rows of B, if it may have any number
 MINIBATCH = 32  # what a size that is not known counts as
 FLOPS_PER_ADDITION = 3
@@ -153,7 +155,7 @@ def _merged(product: GemmKernel, loop: LoopKernel, made: int) -> LoopKernel | No
     scheme = _tiled(product) if product.beta == 0.0 else None
     if scheme is None or loop.axes != (product.m * scheme.columns,):
         return None
-    program = _program(loop, made, LONG_ROWS * scheme.columns)
+    program = _program(loop, made, _reach_of_result(scheme))
     if program is None:
         return None
     merged = _kernel(product, scheme, program)
@@ -161,7 +163,7 @@ def _merged(product: GemmKernel, loop: LoopKernel, made: int) -> LoopKernel | No
         merged,
         name=f"{product.name}_{loop.name}",
         sites=product.sites + loop.sites,
-        row_cost=merged.row_cost + COST * loop.row_cost * LONG_ROWS * scheme.columns,
+        row_cost=merged.row_cost + COST * loop.row_cost * _elements(scheme),
     )
 
 
@@ -171,10 +173,7 @@ def _added(product: GemmKernel) -> LoopKernel | None:
     *read, written = (operand.buffer for operand in product.operands)
     if scheme is None or written in read or not isinstance(product.m, int):
         return None
-    if product.m * scheme.columns * product.operands[2].dtype.itemsize <= FAR_BYTES:
-        return None
-    block = LONG_ROWS * scheme.columns
-    reach = Reach(block, 0, block - 1)
+    reach = _reach_of_result(scheme)
     return _kernel(product, scheme, _Program(ADDING, product.operands[2:], (reach,)))
 
 
@@ -182,11 +181,13 @@ def _kernel(product: GemmKernel, scheme: Update, program: _Program) -> LoopKerne
     """A product whose result goes through a program."""
     k, (a, b, _) = product.k, product.operands
     last = scheme.b_start + (k - 1) * scheme.b_row + scheme.columns - 1
-    reaches = (_reach_of_a(product), Reach(0, scheme.b_start, last), *program.reaches)
-    flops, sizes = 2 * LONG_ROWS * scheme.columns, () if isinstance(k, int) else (k,)
+    left = _reach_of_a(product, scheme)
+    reaches = (left, Reach(0, scheme.b_start, last), *program.reaches)
+    flops, sizes = 2 * _elements(scheme), () if isinstance(k, int) else (k,)
+    extent = scheme.columns // scheme.part if scheme.part else scheme.rows // LONG_ROWS
     return LoopKernel(
         name=product.name,
-        axes=(product.m // LONG_ROWS,),
+        axes=(extent,),
         operands=(a, b, *program.operands),
         scratch=(Scratch(a.dtype, LONG_ROWS * scheme.lanes),) * 2,
         body=(Tiles(replace(scheme, program=program.steps), reaches, sizes),),
@@ -210,10 +211,13 @@ def _tiled(product: GemmKernel) -> Update | None:
     if not fits or not enough or terms * n * dtype.itemsize > most:
         return None
     steps = (1, lda) if product.transposed[0] else (lda, 1)
+    near = m * n * dtype.itemsize <= FAR_BYTES
     return Update(
         bits=8 * dtype.itemsize,
         lanes=lanes,
+        rows=m,
         columns=n,
+        part=PART_COLUMNS if near and n % PART_COLUMNS == 0 and n >= FEW_PARTS * PART_COLUMNS else 0,
         terms=k if isinstance(k, int) else -1,
         a_start=a_start,
         a_row=steps[0],
@@ -230,20 +234,38 @@ def _whole(*dims: Dim) -> tuple[int, ...] | None:
     return found if len(found) == len(dims) else None
 
 
-def _reach_of_a(product: GemmKernel) -> Reach:
-    """What an index, LONG_ROWS rows, reads of the left factor."""
+def _elements(scheme: Update) -> int:
+    """Of the result, for an index of axis 0."""
+    if scheme.part:
+        return scheme.rows * scheme.part
+    return LONG_ROWS * scheme.columns
+
+
+def _reach_of_result(scheme: Update) -> Reach:
+    if scheme.part:
+        last = (scheme.rows - 1) * scheme.columns + scheme.part - 1
+        return Reach(scheme.part, 0, last)
+    block = LONG_ROWS * scheme.columns
+    return Reach(block, 0, block - 1)
+
+
+def _reach_of_a(product: GemmKernel, scheme: Update) -> Reach:
+    """What an index reads of the left factor: all, or that of LONG_ROWS rows."""
     (lda, *_), (start, *_), k = product.ld, product.offsets, product.k
+    if scheme.part:
+        rows, row = (k, scheme.rows) if product.transposed[0] else (scheme.rows, k)
+        return Reach(0, start, start + (rows - 1) * lda + row - 1)
     if product.transposed[0]:
         return Reach(LONG_ROWS, start, start + (k - 1) * lda + LONG_ROWS - 1)
     return Reach(LONG_ROWS * lda, start, start + (LONG_ROWS - 1) * lda + k - 1)
 
 
-def _program(loop: LoopKernel, made: int, block: int) -> _Program | None:
+def _program(loop: LoopKernel, made: int, reach: Reach) -> _Program | None:
     """The steps of a loop over elements; None where it does something else."""
     *before, last = loop.body
     if not isinstance(last, Loop) or last.axis != 0 or last.polled:
         return None
-    writing = _Writing(loop, made, block)
+    writing = _Writing(loop, made, reach)
     for statement in (*before, *last.body):
         if not writing.take(statement):
             return None
@@ -253,8 +275,8 @@ def _program(loop: LoopKernel, made: int, block: int) -> _Program | None:
 class _Writing:
     """The steps of a loop that have been written."""
 
-    def __init__(self, loop: LoopKernel, made: int, block: int) -> None:
-        self.loop, self.made, self.block = loop, made, block
+    def __init__(self, loop: LoopKernel, made: int, reach: Reach) -> None:
+        self.loop, self.made, self.reach = loop, made, reach
         self.dtype = next(o.dtype for o in loop.operands if o.buffer == made)
         self.steps: list[Act] = []
         self.value: dict[int, int] = {}  # of the loop -> the step that makes it
@@ -340,9 +362,7 @@ class _Writing:
 
     def _operand(self, operand: Operand, mode: Mode, moves: bool, start: int) -> int:
         """The operand of a buffer; -1 where it would be read in two ways."""
-        reach = (
-            Reach(self.block, 0, self.block - 1) if moves else Reach(0, start, start)
-        )
+        reach = self.reach if moves else Reach(0, start, start)
         number = self.place.setdefault(operand.buffer, len(self.operands))
         if number == len(self.operands):
             self.operands.append(replace(operand, mode=mode))

@@ -47,13 +47,19 @@ class _Updating:
         return self.c.b.icmp_signed(">", k, depth)
 
     def emit(self) -> None:
-        """Blocks of rows, under which all columns pass; then the last tile's update."""
+        """All tiles, then the last one's update."""
         c, s = self.c, self.s
-        with (
-            c.loop(self.end, start=self.begin) as block,
-            c.loop(s.columns, c.count) as column,
-        ):
-            self._tile(block, column)
+        with c.loop(self.end, start=self.begin) as index:
+            blocks: tuple[At, At] = (index, c.plus(index, 1))
+            columns: tuple[At, At] = (0, s.columns)
+            if s.part:
+                first = c.times(index, s.part)
+                blocks, columns = (0, s.rows // LONG_ROWS), (first, c.plus(first, s.part))
+            with (
+                c.loop(blocks[1], start=blocks[0]) as block,
+                c.loop(columns[1], c.count, start=columns[0]) as column,
+            ):
+                self._tile(block, column)
         with c.b.if_then(self._waits()), c.loop(LONG_ROWS) as row:
             self._apply(row)
 
