@@ -19,6 +19,7 @@ from staticgrad.compiler.passes.hoist import hoist
 from staticgrad.compiler.passes.merge_loops import merge_loops
 from staticgrad.compiler.passes.pick import pick
 from staticgrad.compiler.passes.resolve_mode import resolve_mode
+from staticgrad.compiler.passes.scale_seeds import scale_seeds
 from staticgrad.compiler.passes.scatter_into import scatter_into
 from staticgrad.compiler.passes.shift_stacks import shift_stacks
 from staticgrad.compiler.passes.simplify import simplify
@@ -62,7 +63,8 @@ PASSES: tuple[tuple[Pass, str], ...] = (
     (merge_common, "equal nodes have one form by now"),
     (widen, "no rule sees its casts; merged ones would live from forward to backward"),
     (scatter_into, "a late one: it counts who needs a gradient"),
-    (fold_updates, "last: it counts who needs a gradient"),
+    (fold_updates, "late: it counts who needs a gradient"),
+    (scale_seeds, "behind the one that scales cotangents; it counts who needs them"),
     (cut_loops, "no rule has to see through the loops that it makes for a GPU"),
 )
 

@@ -1,0 +1,178 @@
+"""The rate of gradient descent, multiplied in where the backward pass begins.
+
+A backward pass is linear in what it begins with. Where all that comes of it is scaled
+by one number, as by the rate of plain descent, ``-rate * (g @ W) = (-rate * g) @ W``,
+that number goes into the loss' own factor, and no cotangent is scaled any more.
+
+Only where every use of a cotangent ends so: not where it is an output, is kept in a
+moment or asked for its norm. Products with the rate are then rounded before sums
+instead of after them. float16 and bfloat16 stay: the rate takes them below their range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from staticgrad.compiler.passes.match import is_number, is_op
+from staticgrad.ir.graph import Graph, deriving, rebuilt, rewritten
+from staticgrad.ir.node import Node, Tensor
+from staticgrad.ir.op import View
+from staticgrad.ir.size import evaluate, product, symbols
+from staticgrad.ir.types import FLOAT32, FLOAT64
+from staticgrad.ops.named import named
+
+TYPICAL = 32  # what a size that is not known counts as
+GAIN = 4  # elements that are scaled no more, for each one that is scaled instead
+
+BILINEAR = frozenset("multiply matmul conv conv_input conv_weight".split())
+LINEAR = frozenset("negative reduce_sum guarded_multiply guarded_divide divide".split())
+SUMS = frozenset(("add", "subtract"))
+
+Way = tuple[Tensor, ...]
+"""Inputs of a node that, scaled all of them, scale what it makes."""
+
+
+def scale_seeds(graph: Graph) -> Graph:
+    """``-rate * (seed @ W) = (-rate * seed) @ W`` where all of a pass is scaled so."""
+    for rate in dict.fromkeys(rate for n in graph.nodes for rate, _ in _scalings(n)):
+        graph = _scaled_by(rate, graph)
+    return graph
+
+
+def _scalings(node: Node) -> Iterator[tuple[Tensor, Tensor]]:
+    """(number, tensor) where a node scales a tensor by a number, or by minus it."""
+    if node.op.name == "multiply" and node.types[0].dtype in (FLOAT32, FLOAT64):
+        for rate, x in (node.inputs, node.inputs[::-1]):
+            if rate.ndim == 0 and x.ndim > 0:
+                yield (rate.inputs[0] if is_op(rate, "negative") else rate), x
+
+
+def _scaled_by(rate: Tensor, graph: Graph) -> Graph:
+    scaling = _Scaling(graph, rate)
+    needed, seeds = scaling.needed()
+    before = sum(_elements(x) for x in set(scaling.ends.values()))
+    if before < GAIN * sum(map(_elements, seeds)) or not scaling.ends:
+        return graph
+    made = scaling.made(needed, seeds)
+    new = rewritten(graph.nodes, lambda *_: None, replaced=made, nested=False)
+    outputs = tuple(new.get(t, t) for t in graph.outputs)
+    updates = tuple((leaf, new.get(t, t)) for leaf, t in graph.updates)
+    return Graph.closed(graph.inputs, outputs, updates)
+
+
+class _Scaling:
+    """What is scaled by one rate, and what could be instead."""
+
+    def __init__(self, graph: Graph, rate: Tensor) -> None:
+        self.graph, self.rate = graph, rate
+        self.ends = {
+            node: x for node in graph.nodes for r, x in _scalings(node) if r is rate
+        }
+        self.users: dict[Tensor, list[Node]] = {}
+        for node in graph.nodes:
+            for x in node.inputs:
+                self.users.setdefault(x, []).append(node)
+        self.ways = self._ways(self._led())
+
+    def _led(self) -> set[Tensor]:
+        """Tensors of which every use is linear and ends in the rate."""
+        roots, led = set(self.graph.roots), set[Tensor]()
+
+        def leads(user: Node, x: Tensor) -> bool:
+            if self.ends.get(user) is x:
+                return True
+            return user.outputs[0] in led and any(_among(x, w) for w in _ways_of(user))
+
+        for node in reversed(self.graph.nodes):
+            for x in node.outputs:
+                users = self.users.get(x, ())
+                if x not in roots and users and all(leads(user, x) for user in users):
+                    led.add(x)
+        return led
+
+    def _ways(self, led: set[Tensor]) -> dict[Tensor, Way]:
+        """For tensors that are made of fewer elements to be scaled, those."""
+        costs: dict[Tensor, int] = {}
+        found: dict[Tensor, Way] = {}
+
+        def cost(way: Way) -> int:
+            return sum(costs.get(x, _elements(x)) for x in way)
+
+        for node in self.graph.nodes:
+            x = node.outputs[0]
+            ways = _ways_of(node) if x in led else ()
+            best = min(ways, key=cost, default=(x,))
+            if cost(best) < _elements(x):
+                costs[x], found[x] = cost(best), best
+        return found
+
+    def needed(self) -> tuple[set[Tensor], list[Tensor]]:
+        """Tensors that are made anew, and those that are scaled for it."""
+        left, seen = list(self.ends.values()), set[Tensor]()
+        seeds: dict[Tensor, None] = {}
+        while left:
+            x = left.pop()
+            if x not in seen:
+                seen.add(x)
+                left += self.ways.get(x, ())
+                if x not in self.ways:
+                    seeds[x] = None
+        return seen, list(seeds)
+
+    def made(self, needed: set[Tensor], seeds: list[Tensor]) -> dict[Tensor, Tensor]:
+        """What takes the place of the products with the rate, and of differences."""
+        with deriving() as derive_from:
+            derive_from(self.rate.node)
+            factor = named("negative", self.rate)
+            scaled: dict[Tensor, Tensor] = {}
+            for x in seeds:
+                derive_from(x.node)
+                scaled[x] = named("multiply", x, factor)
+            for node in self.graph.nodes:
+                x = node.outputs[0]
+                if x in needed and x in self.ways:
+                    way = self.ways[x]
+                    inputs = (scaled[i] if _among(i, way) else i for i in node.inputs)
+                    scaled[x] = rebuilt(node, tuple(inputs)).outputs[0]
+            found: dict[Tensor, Tensor] = {}
+            for node, x in self.ends.items():
+                derive_from(node)
+                found |= self._instead(node, scaled[x])
+        return found
+
+    def _instead(self, end: Node, scaled: Tensor) -> dict[Tensor, Tensor]:
+        """What takes the place of a product with the rate: minus it is `scaled`."""
+        x = end.outputs[0]
+        if any(is_op(factor, "negative") for factor in end.inputs if factor.ndim == 0):
+            return {x: scaled}
+        users = self.users.get(x, [])
+        if all(u.op.name == "subtract" and u.inputs[0] is not x for u in users):
+            return {u.outputs[0]: named("add", u.inputs[0], scaled) for u in users}
+        return {x: named("negative", scaled)}
+
+
+def _ways_of(node: Node) -> tuple[Way, ...]:
+    """The ways to scale what a node makes by its inputs."""
+    name, inputs = node.op.name, node.inputs
+    if name in BILINEAR and inputs[0] is not inputs[1]:
+        return (inputs[:1], inputs[1:])
+    if name in SUMS:
+        return (inputs,)
+    if isinstance(node.op.code, View):
+        return (inputs[:1],)
+    if name in LINEAR and not _among(inputs[0], inputs[1:]):
+        return (inputs[:1],)
+    if name == "where" and is_number(inputs[1], 0.0):
+        return (inputs[2:],)
+    if name == "where" and is_number(inputs[2], 0.0):
+        return (inputs[1:2],)
+    return ()
+
+
+def _among(x: Tensor, way: Way) -> bool:
+    return any(x is one for one in way)
+
+
+def _elements(x: Tensor) -> int:
+    size = product(x.shape)
+    return evaluate(size, dict.fromkeys(symbols((size,)), TYPICAL))
