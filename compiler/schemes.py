@@ -266,13 +266,16 @@ class Update:
     """Rows of ``g = A B`` that are applied as they are made, and kept nowhere.
 
     Axis 0 counts blocks of 16 of the `rows` of g, or, with a `part`, parts of so many
-    of its `columns`, under which all rows pass. How many `terms` there are is the first of the sizes if it is not known (-1). Row i of A has its term k at
-    ``a_start + i * a_row + k * a_term``, that of B begins at ``b_start + k * b_row``.
+    of its `columns`, under which all rows pass. How many `terms` there are is the first
+    of the sizes if it is not known (-1); `depth` are added up at a time. Row i of A has
+    its term k at ``a_start + i * a_row + k * a_term``, that of B begins at
+    ``b_start + k * b_row``.
 
     `program` is done with each element. Step n makes value n: "product" g itself,
-    "number", "element" of an operand, "single" of an operand and a place, one element
-    for all, "rounded" the same of float64, or an operation such as "add" on values;
-    "store" to an operand of a value makes none. Operands are counted behind B.
+    "number", "element" of an operand, "column" of an operand that is one row, "single"
+    of an operand and a place, one element for all, "rounded" the same of float64, or an
+    operation such as "add" on values; "store" to an operand of a value, and "mark" to
+    one of bools, make none. Operands are counted behind B.
     """
 
     bits: int
@@ -281,6 +284,7 @@ class Update:
     columns: int
     part: int
     terms: int
+    depth: int
     a_start: int
     a_row: int
     a_term: int

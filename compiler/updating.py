@@ -1,4 +1,4 @@
-"""Updates of leaves that run in the shadow of the product that makes the gradient.
+"""Loops over elements that run in the shadow of the product that makes what they read.
 
 The update of Adam and its relatives keeps the divider busy, or memory, and little else;
 a product keeps the multiply-adds busy and little else. One after the other they take
@@ -6,60 +6,46 @@ the sum of their times, and the gradient goes through memory. Here ``g = A B`` a
 loop that reads g become one kernel: while a tile of g is summed, the tile before it is
 applied (codegen/updating.py), and g is kept nowhere.
 
-Only where the loop writes leaves and alone reads g, with arithmetic and roots; where
-sizes are whole tiles; and where B stays in a cache while rows of g pass.
+So do updates of leaves, and what follows a product that is shared out by columns, such
+as the bias and the function of a large layer: a worker finds its columns in its own
+cache, of which half would else come from another's. Workers keep the columns of near
+weights from the forward product to the update.
+
+Only where the loop alone reads g, element by element; where sizes are whole tiles; and
+where B stays in a cache while rows of g pass.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from math import isfinite
+from dataclasses import replace
 
+from staticgrad.compiler import blas, gemm
 from staticgrad.compiler.codegen.gemm import LONG_ROWS, plan_of
 from staticgrad.compiler.codegen.processor import vector_bytes
 from staticgrad.compiler.codegen.updating import DEPTH
-from staticgrad.compiler.kernels import (
-    Compute,
-    GemmKernel,
-    Load,
-    Loop,
-    LoopKernel,
-    Mode,
-    Number,
-    Operand,
-    Reach,
-    Scratch,
-    Statement,
-    Store,
-    Tiles,
-)
+from staticgrad.compiler.kernels import GemmKernel, LoopKernel, Reach, Scratch, Tiles
 from staticgrad.compiler.lower import with_makers
 from staticgrad.compiler.schedule import Schedule, Step, reads, stored_by, writes
 from staticgrad.compiler.schemes import Act, Update
+from staticgrad.compiler.tile_programs import Program, Reaches, program_of
 from staticgrad.ir.size import Dim, evaluate, symbols
-from staticgrad.ir.types import FLOAT64
 
 LEAST_TERMS = 16  # as many as a tile has rows, one of which is applied after some
+MOST_TERMS = 512  # of an update, which is little beside more of them
 MOST_BYTES = 1 << 22  # of B
 FAR_BYTES = 1 << 20  # of C, which does not stay in a near cache then
-PART_COLUMNS = 32  # as in gemm.py
 FEW_PARTS = 4  # of so many columns, below which rows are shared out more evenly
 MOST_UNKNOWN = LEAST_TERMS << 10  # of so many rows of B, if it may have any number
 MINIBATCH = 32  # what a size that is not known counts as
 FLOPS_PER_ADDITION = 3
 COST = 2  # of an update's addition: as above, so that parts are as short as a product's
 
-OPERATIONS = {
-    "{0} * {1}": "multiply", "{0} + {1}": "add", "{0} - {1}": "subtract",
-    "divide({0}, {1})": "divide", "sqrt({0})": "sqrt", "negative({0})": "negative",
-}  # fmt: skip
 ADDING = (
     Act("product"),
     Act("element", (0,)),
     Act("add", (0, 1)),
     Act("store", (0, 2)),
 )
-COPY, CAST = "{0}", "{S}({0})"
 
 
 def in_shadow(schedule: Schedule) -> Schedule:
@@ -81,15 +67,6 @@ def in_shadow(schedule: Schedule) -> Schedule:
     return replace(schedule, kernels=with_makers(left), commit=commit)
 
 
-@dataclass(frozen=True, slots=True)
-class _Program:
-    """What a loop does per element: steps, and the operands that they name."""
-
-    steps: tuple[Act, ...]
-    operands: tuple[Operand, ...]
-    reaches: tuple[Reach, ...]
-
-
 class _Merging:
     """Which kernels make and read the buffers of a schedule."""
 
@@ -104,8 +81,7 @@ class _Merging:
         """The position of the product that a loop applies, and both as one kernel."""
         if not isinstance(kernel, LoopKernel) or kernel.scratch or kernel.fails:
             return None
-        if not stored_by(self.schedule, kernel):
-            return None  # it may be part of a region, whose parts go through at once
+        merged_with = _updated if stored_by(self.schedule, kernel) else _followed
         for operand in kernel.operands:
             maker = self._maker(operand.buffer, position)
             if maker is None:
@@ -114,7 +90,7 @@ class _Merging:
             if isinstance(product, GemmKernel) and self._may_wait(
                 maker, position, operand.buffer
             ):
-                merged = _merged(product, kernel, operand.buffer)
+                merged = merged_with(product, kernel, operand.buffer)
                 if merged is not None:
                     return maker, merged
         return None
@@ -150,20 +126,45 @@ class _Merging:
         return evaluate(buffer.elements, values) * buffer.dtype.itemsize
 
 
-def _merged(product: GemmKernel, loop: LoopKernel, made: int) -> LoopKernel | None:
+def _updated(product: GemmKernel, loop: LoopKernel, made: int) -> LoopKernel | None:
     """Both as one kernel, or None where they do not fit."""
     scheme = _tiled(product) if product.beta == 0.0 else None
-    if scheme is None or loop.axes != (product.m * scheme.columns,):
+    if scheme is None or scheme.terms > MOST_TERMS:
         return None
-    program = _program(loop, made, _reach_of_result(scheme))
+    return _merged(product, scheme, loop, made)
+
+
+def _followed(product: GemmKernel, loop: LoopKernel, made: int) -> LoopKernel | None:
+    """The same of a loop that writes no leaf, and of a product that is shared out.
+
+    Smaller products are part of regions, whose parts go through all kernels at once.
+    """
+    scheme = _tiled(product) if product.beta == 0.0 else None
+    if scheme is None or not scheme.part or scheme.terms < 0:
+        return None
+    flops = 2 * scheme.rows * scheme.columns * scheme.terms
+    if flops < 2 * gemm.FLOPS_PER_PART:
+        return None
+    return _merged(product, scheme, loop, made)
+
+
+def _merged(
+    product: GemmKernel, scheme: Update, loop: LoopKernel, made: int
+) -> LoopKernel | None:
+    m, n = scheme.rows, scheme.columns
+    if loop.axes not in ((m * n,), (m, n)):
+        return None
+    program = program_of(loop, made, _reaches(scheme))
     if program is None:
         return None
     merged = _kernel(product, scheme, program)
+    cost = loop.row_cost * (n if len(loop.axes) == 1 else 1)  # of a row
+    share = _elements(scheme)
     return replace(
         merged,
         name=f"{product.name}_{loop.name}",
         sites=product.sites + loop.sites,
-        row_cost=merged.row_cost + COST * loop.row_cost * _elements(scheme),
+        row_cost=merged.row_cost + COST * (cost * share // n),
     )
 
 
@@ -171,13 +172,15 @@ def _added(product: GemmKernel) -> LoopKernel | None:
     """A product that adds to a large C, whose parts are then fetched in time."""
     scheme = _tiled(product) if product.beta == 1.0 else None
     *read, written = (operand.buffer for operand in product.operands)
-    if scheme is None or written in read or not isinstance(product.m, int):
+    if scheme is None or written in read or scheme.terms > MOST_TERMS:
         return None
-    reach = _reach_of_result(scheme)
-    return _kernel(product, scheme, _Program(ADDING, product.operands[2:], (reach,)))
+    if not scheme.part and scheme.rows * scheme.columns * scheme.bits <= 8 * FAR_BYTES:
+        return None
+    reach = _reaches(scheme).result
+    return _kernel(product, scheme, Program(ADDING, product.operands[2:], (reach,)))
 
 
-def _kernel(product: GemmKernel, scheme: Update, program: _Program) -> LoopKernel:
+def _kernel(product: GemmKernel, scheme: Update, program: Program) -> LoopKernel:
     """A product whose result goes through a program."""
     k, (a, b, _) = product.k, product.operands
     last = scheme.b_start + (k - 1) * scheme.b_row + scheme.columns - 1
@@ -207,18 +210,20 @@ def _tiled(product: GemmKernel) -> Update | None:
     k, (m, n, lda, ldb, ldc, a_start, b_start, c_start) = product.k, numbers
     terms, most = (k, MOST_BYTES) if isinstance(k, int) else (LEAST_TERMS, MOST_UNKNOWN)
     fits = m > 0 and m % LONG_ROWS == 0 and n % lanes == 0 and (ldc, c_start) == (n, 0)
-    enough = LEAST_TERMS <= terms <= DEPTH  # with more the update is little beside them
-    if not fits or not enough or terms * n * dtype.itemsize > most:
+    if not fits or terms < LEAST_TERMS or terms * n * dtype.itemsize > most:
         return None
     steps = (1, lda) if product.transposed[0] else (lda, 1)
+    width = gemm.PART_COLUMNS
+    by_columns = n % width == 0 and n >= FEW_PARTS * width
     near = m * n * dtype.itemsize <= FAR_BYTES
     return Update(
         bits=8 * dtype.itemsize,
         lanes=lanes,
         rows=m,
         columns=n,
-        part=PART_COLUMNS if near and n % PART_COLUMNS == 0 and n >= FEW_PARTS * PART_COLUMNS else 0,
+        part=width if near and by_columns else 0,
         terms=k if isinstance(k, int) else -1,
+        depth=_depth(k, steps[1]),
         a_start=a_start,
         a_row=steps[0],
         a_term=steps[1],
@@ -241,12 +246,22 @@ def _elements(scheme: Update) -> int:
     return LONG_ROWS * scheme.columns
 
 
-def _reach_of_result(scheme: Update) -> Reach:
+def _depth(k: Dim, a_term: int) -> int:
+    """Terms added up at a time, as where products are apart."""
+    most = gemm.DEPTH_PLAIN if a_term == 1 else gemm.DEPTH_STRIDED
+    if not isinstance(k, int):
+        return DEPTH
+    return blas.even_part(k, most, gemm.DEPTH_UNIT) if k > most else k
+
+
+def _reaches(scheme: Update) -> Reaches:
+    """What an index of axis 0 touches."""
     if scheme.part:
         last = (scheme.rows - 1) * scheme.columns + scheme.part - 1
-        return Reach(scheme.part, 0, last)
+        columns = Reach(scheme.part, 0, scheme.part - 1)
+        return Reaches(Reach(scheme.part, 0, last), columns)
     block = LONG_ROWS * scheme.columns
-    return Reach(block, 0, block - 1)
+    return Reaches(Reach(block, 0, block - 1), Reach(0, 0, scheme.columns - 1))
 
 
 def _reach_of_a(product: GemmKernel, scheme: Update) -> Reach:
@@ -258,117 +273,3 @@ def _reach_of_a(product: GemmKernel, scheme: Update) -> Reach:
     if product.transposed[0]:
         return Reach(LONG_ROWS, start, start + (k - 1) * lda + LONG_ROWS - 1)
     return Reach(LONG_ROWS * lda, start, start + (LONG_ROWS - 1) * lda + k - 1)
-
-
-def _program(loop: LoopKernel, made: int, reach: Reach) -> _Program | None:
-    """The steps of a loop over elements; None where it does something else."""
-    *before, last = loop.body
-    if not isinstance(last, Loop) or last.axis != 0 or last.polled:
-        return None
-    writing = _Writing(loop, made, reach)
-    for statement in (*before, *last.body):
-        if not writing.take(statement):
-            return None
-    return writing.program()
-
-
-class _Writing:
-    """The steps of a loop that have been written."""
-
-    def __init__(self, loop: LoopKernel, made: int, reach: Reach) -> None:
-        self.loop, self.made, self.reach = loop, made, reach
-        self.dtype = next(o.dtype for o in loop.operands if o.buffer == made)
-        self.steps: list[Act] = []
-        self.value: dict[int, int] = {}  # of the loop -> the step that makes it
-        self.wide: dict[int, tuple[int, int]] = {}
-        self.place: dict[int, int] = {}  # buffer -> operand
-        self.operands: list[Operand] = []
-        self.reaches: list[Reach] = []
-
-    def program(self) -> _Program:
-        """All of them."""
-        return _Program(tuple(self.steps), tuple(self.operands), tuple(self.reaches))
-
-    def take(self, statement: Statement) -> bool:
-        """Write a statement; False where that cannot be."""
-        match statement:
-            case Number() if statement.dtype == self.dtype:
-                number = float(statement.value)
-                self.value[statement.result] = len(self.steps)
-                self.steps.append(Act("number", (), number))
-                return isfinite(number)
-            case Load():
-                return self._load(statement)
-            case Store():
-                return self._store(statement)
-            case Compute() if statement.dtype == self.dtype and not statement.attrs:
-                return self._compute(statement)
-        return False
-
-    def _add(self, result: int, name: str, *args: int) -> bool:
-        self.value[result] = len(self.steps)
-        self.steps.append(Act(name, args))
-        return True
-
-    def _load(self, load: Load) -> bool:
-        operand = self.loop.operands[load.access.operand]
-        steps, start = load.access.strides, load.access.offset
-        if load.access.operand < 0 or load.access.dynamic or not isinstance(start, int):
-            return False
-        if load.dtype != self.dtype:
-            return self._load_wide(load, operand, start)
-        if operand.buffer == self.made:
-            return steps == (1,) and start == 0 and self._add(load.result, "product")
-        if steps not in ((0,), (1,)) or (steps == (1,) and start != 0):
-            return False
-        number = self._operand(operand, "read", steps == (1,), start)
-        if steps == (0,):
-            return number >= 0 and self._add(load.result, "single", number, start)
-        return number >= 0 and self._add(load.result, "element", number)
-
-    def _load_wide(self, load: Load, operand: Operand, start: int) -> bool:
-        """One number of float64, which the loop then rounds: a learning rate."""
-        if load.dtype != FLOAT64 or load.access.strides != (0,):
-            return False
-        number = self._operand(operand, "read", False, start)
-        self.wide[load.result] = number, start
-        return number >= 0
-
-    def _store(self, store: Store) -> bool:
-        access = store.access
-        operand = self.loop.operands[access.operand]
-        plain = access.operand >= 0 and not access.dynamic and not operand.per_chunk
-        if not plain or access.strides != (1,) or access.offset != 0:
-            return False
-        if operand.dtype != self.dtype:
-            return False
-        number = self._operand(operand, "write", True, 0)
-        if number < 0:
-            return False
-        self.steps.append(Act("store", (number, self.value[store.value])))
-        return True
-
-    def _compute(self, compute: Compute) -> bool:
-        if compute.template == CAST and compute.args[0] in self.wide:
-            return self._add(compute.result, "rounded", *self.wide[compute.args[0]])
-        if any(argument not in self.value for argument in compute.args):
-            return False
-        places = [self.value[argument] for argument in compute.args]
-        if compute.template == COPY:
-            self.value[compute.result] = places[0]
-            return True
-        name = OPERATIONS.get(compute.template)
-        return name is not None and self._add(compute.result, name, *places)
-
-    def _operand(self, operand: Operand, mode: Mode, moves: bool, start: int) -> int:
-        """The operand of a buffer; -1 where it would be read in two ways."""
-        reach = self.reach if moves else Reach(0, start, start)
-        number = self.place.setdefault(operand.buffer, len(self.operands))
-        if number == len(self.operands):
-            self.operands.append(replace(operand, mode=mode))
-            self.reaches.append(reach)
-        elif self.reaches[number] != reach:
-            return -1
-        elif self.operands[number].mode != mode:
-            self.operands[number] = replace(operand, mode="update")
-        return number

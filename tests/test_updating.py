@@ -145,7 +145,7 @@ def test_a_large_step_of_gradient_descent_is_one_kernel_too(apart):
         results.append((w.value.tobytes(), len(schemes(step))))
     assert results[0][0] == results[1][0]
     assert [found for _, found in results] == [1, 0]
-    small, _ = training(sg.optim.SGD(0.1), 512, 256, 32)
+    small, _ = training(sg.optim.SGD(0.1), 512, 64, 32)
     assert schemes(small) == []
 
 

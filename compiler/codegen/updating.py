@@ -1,4 +1,4 @@
-"""Rows of a product, each applied to what it updates while the next ones are summed.
+"""Rows of a product, each applied or gone on with while the next ones are summed.
 
 A tile has 16 rows of one register. Its sums go to the scratch area, which has room for
 two blocks of rows: between the terms of a block's tiles the block before is taken from
@@ -14,12 +14,19 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from staticgrad.compiler.codegen.code import At, Code
-from staticgrad.compiler.codegen.emitter import Value, declared
+from staticgrad.compiler.codegen.emitter import Emitter, Value
 from staticgrad.compiler.codegen.gemm import LONG_ROWS
 from staticgrad.compiler.codegen.gemm_thin import prefetch
+from staticgrad.compiler.codegen.mathlib import functions
 from staticgrad.compiler.schemes import Update
 
-DEPTH = 512  # terms, as in gemm.py: more are added up in parts
+DEPTH = 512  # terms, as in gemm.py, where their number is not known
+RELATIONS = frozenset("< <= > >= == !=".split())
+FUNCTIONS = frozenset(
+    "sqrt rsqrt exp exp2 expm1 log log2 log10 log1p softplus tanh sigmoid erf "
+    "gelu sinh cosh absolute maximum minimum".split()
+)
+"""Operations of steps: comparisons and functions."""
 
 
 def updating(c: Code, s: Update, memory: list[Value], numbers: list[Value]) -> None:
@@ -36,15 +43,8 @@ class _Updating:
         self.begin, self.end, *sizes = numbers
         self.k: At = sizes[0] if sizes else s.terms
         self.known = self._known()
-        self.is_deep = self._is_deep()
         self.waiting = cgutils.alloca_once_value(c.b, c.number_of(-1))
-
-    def _is_deep(self) -> Value | None:
-        """Whether terms are added up in parts; None where that is known not to be."""
-        if isinstance(self.k, int) and self.k <= DEPTH:
-            return None
-        k, depth = self.c.number_of(self.k), self.c.number_of(DEPTH)
-        return self.c.b.icmp_signed(">", k, depth)
+        self.column = cgutils.alloca_once_value(c.b, c.number_of(0))
 
     def emit(self) -> None:
         """All tiles, then the last one's update."""
@@ -54,7 +54,10 @@ class _Updating:
             columns: tuple[At, At] = (0, s.columns)
             if s.part:
                 first = c.times(index, s.part)
-                blocks, columns = (0, s.rows // LONG_ROWS), (first, c.plus(first, s.part))
+                blocks, columns = (
+                    (0, s.rows // LONG_ROWS),
+                    (first, c.plus(first, s.part)),
+                )
             with (
                 c.loop(blocks[1], start=blocks[0]) as block,
                 c.loop(columns[1], c.count, start=columns[0]) as column,
@@ -76,43 +79,66 @@ class _Updating:
         left = c.plus(s.a_start, c.times(block, LONG_ROWS * s.a_row))
         right = c.plus(s.b_start, column)
         place = c.plus(c.times(block, LONG_ROWS * s.columns), column)
-        every, waits = c.over(self.k, LONG_ROWS), self._waits()
-        if self.is_deep:
-            with c.b.if_then(self.is_deep), c.loop(LONG_ROWS) as row:
-                c.put(c.zeros(), self.totals, c.times(row, c.count))
+        waits, first = self._waits(), min(s.depth, s.terms) if s.terms >= 0 else self.k
+        every = c.over(first, LONG_ROWS)
+        deep = None if s.terms >= 0 else self._prepare()
         with c.loop(LONG_ROWS) as row:
             with c.b.if_then(waits):
                 self._apply(row)
             self._ask_for(c.plus(place, c.times(row, s.columns)))
-            first = c.b.mul(c.number_of(row), c.number_of(every))
-            self._add_terms(sums, left, right, (first, c.plus(first, every)))
-        self._add_terms(sums, left, right, (c.times(every, LONG_ROWS), self.k))
-        if self.is_deep:
-            with c.b.if_then(self.is_deep):
+            start = c.b.mul(c.number_of(row), c.number_of(every))
+            self._add_terms(sums, left, right, (start, c.plus(start, every)), deep)
+        self._add_terms(sums, left, right, (c.times(every, LONG_ROWS), first), deep)
+        for start in range(s.depth, s.terms, s.depth):
+            self._keep_totals(sums, add=start > s.depth)
+            stop = min(start + s.depth, s.terms)
+            self._add_terms(sums, left, right, (start, stop), None)
+        if s.terms > s.depth:
+            self._take_totals(sums)
+        if deep is not None:
+            with c.b.if_then(deep):
                 self._take_totals(sums)
         for row, total in sums.items():
             c.put(c.b.load(total), self.sums, row * c.count)
         c.b.store(c.number_of(place), self.waiting)
+        c.b.store(c.number_of(column), self.column)
+
+    def _prepare(self) -> Value:
+        """Whether terms whose number is not known are added up in parts."""
+        c = self.c
+        deep = c.b.icmp_signed(">", c.number_of(self.k), c.number_of(self.s.depth))
+        with c.b.if_then(deep), c.loop(LONG_ROWS) as row:
+            c.put(c.zeros(), self.totals, c.times(row, c.count))
+        return deep
 
     def _add_terms(
-        self, sums: dict[Any, Value], left: At, right: At, terms: tuple[At, At]
-    ) -> None:
-        """A range of terms, of which at most DEPTH are added one by one."""
-        c, deep = self.c, self.is_deep
+        self, sums: dict[Any, Value], left: At, right: At, terms: tuple[At, At],
+        deep: Value | None,
+    ) -> None:  # fmt: skip
+        """A range of terms, of which at most `depth` are added one by one if `deep`."""
+        c, depth = self.c, self.s.depth
         first, last = terms
         if deep is None:
             with c.loop(last, start=first) as term:
                 self._add(sums, left, right, term)
             return
-        with c.loop(last, DEPTH, start=first) as begin:
-            end = c.smaller(c.plus(begin, DEPTH), last)
+        with c.loop(last, depth, start=first) as begin:
+            end = c.smaller(c.plus(begin, depth), last)
             with c.loop(end, start=begin) as term:
                 self._add(sums, left, right, term)
             with c.b.if_then(deep):
-                self._take_totals(sums)
-                for row, total in sums.items():
-                    c.put(c.b.load(total), self.totals, row * c.count)
-                    c.b.store(c.zeros(), total)
+                self._keep_totals(sums, add=True)
+
+    def _keep_totals(self, sums: dict[Any, Value], add: bool) -> None:
+        """Put sums aside, or add them to those that are, and begin anew."""
+        c = self.c
+        if add:
+            self._take_totals(sums)
+        for row, total in sums.items():
+            c.put(c.b.load(total), self.totals, row * c.count)
+            c.b.store(c.zeros(), total)
+        # Else LLVM would keep what is put aside in registers, and sums in memory.
+        c.b.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], True)
 
     def _take_totals(self, sums: dict[Any, Value]) -> None:
         """Add what is already summed."""
@@ -169,19 +195,32 @@ class _Updating:
                 values[number] = c.vector(self.sums, c.times(row, c.count))
             elif step.name == "element":
                 values[number] = c.vector(self.own[step.args[0]], index)
+            elif step.name == "column":
+                values[number] = c.vector(self.own[step.args[0]], c.b.load(self.column))
             elif step.name == "store":
                 c.put(values[step.args[1]], self.own[step.args[0]], index)
+            elif step.name == "mark":
+                self._mark(values[step.args[1]], self.own[step.args[0]], index)
             elif number not in values:
                 args = [values[arg] for arg in step.args]
                 values[number] = self._result(step.name, args)
 
+    def _mark(self, truths: Value, base: Value, index: At) -> None:
+        """Write a bool of each lane."""
+        b, kind = self.c.b, ir.VectorType(ir.IntType(8), self.c.count)
+        place = b.gep(b.bitcast(base, ir.IntType(8).as_pointer()), [index])
+        b.store(b.zext(truths, kind), b.bitcast(place, kind.as_pointer())).align = 1
+
     def _result(self, name: str, args: list[Value]) -> Value:
         b = self.c.b
-        if name == "sqrt":
-            kind = args[0].type
-            full = f"llvm.sqrt.v{self.c.count}f{self.c.bits}"
-            root = declared(b.module, full, ir.FunctionType(kind, [kind]))
-            return b.call(root, args)
+        if name in RELATIONS:
+            compare = b.fcmp_unordered if name == "!=" else b.fcmp_ordered
+            return compare(name, *args)
         made = {"add": b.fadd, "subtract": b.fsub, "multiply": b.fmul, "divide": b.fdiv,
-                "negative": b.fneg}  # fmt: skip
-        return made[name](*args)
+                "negative": b.fneg, "select": b.select}  # fmt: skip
+        if name in made:
+            return made[name](*args)
+        m = Emitter(b, self.c.type)
+        if name in ("maximum", "minimum"):
+            return m.llvm(name, *args)
+        return m.abs(*args) if name == "absolute" else functions()[name](m, *args)

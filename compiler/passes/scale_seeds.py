@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from staticgrad.compiler.passes.match import is_number, is_op
-from staticgrad.ir.graph import Graph, deriving, rebuilt, rewritten
-from staticgrad.ir.node import Node, Tensor
+from staticgrad.ir.graph import Graph, deriving, rebuilt, rewritten, topological
+from staticgrad.ir.node import Node, Tensor, seen_through
 from staticgrad.ir.op import View
 from staticgrad.ir.size import evaluate, product, symbols
 from staticgrad.ir.types import FLOAT32, FLOAT64
@@ -27,6 +27,7 @@ GAIN = 4  # elements that are scaled no more, for each one that is scaled instea
 BILINEAR = frozenset("multiply matmul conv conv_input conv_weight".split())
 LINEAR = frozenset("negative reduce_sum guarded_multiply guarded_divide divide".split())
 SUMS = frozenset(("add", "subtract"))
+STEPS = frozenset(("add", "subtract", "matmul_add"))
 
 Way = tuple[Tensor, ...]
 """Inputs of a node that, scaled all of them, scale what it makes."""
@@ -34,9 +35,17 @@ Way = tuple[Tensor, ...]
 
 def scale_seeds(graph: Graph) -> Graph:
     """``-rate * (seed @ W) = (-rate * seed) @ W`` where all of a pass is scaled so."""
-    for rate in dict.fromkeys(rate for n in graph.nodes for rate, _ in _scalings(n)):
+    for rate in dict.fromkeys(_rates(graph)):
         graph = _scaled_by(rate, graph)
     return graph
+
+
+def _rates(graph: Graph) -> Iterator[Tensor]:
+    """The numbers by which steps are scaled that are added to what is updated."""
+    for leaf, new in graph.updates:
+        if new.op.name in STEPS and any(x is leaf for x in new.node.inputs):
+            for x in new.node.inputs:
+                yield from (rate for rate, _ in _scalings(seen_through(x).node))
 
 
 def _scalings(node: Node) -> Iterator[tuple[Tensor, Tensor]]:
@@ -65,8 +74,12 @@ class _Scaling:
 
     def __init__(self, graph: Graph, rate: Tensor) -> None:
         self.graph, self.rate = graph, rate
+        shown = set(topological(graph.outputs))  # where nothing else is to be rounded
         self.ends = {
-            node: x for node in graph.nodes for r, x in _scalings(node) if r is rate
+            node: x
+            for node in graph.nodes
+            for r, x in _scalings(node)
+            if r is rate and node not in shown
         }
         self.users: dict[Tensor, list[Node]] = {}
         for node in graph.nodes:

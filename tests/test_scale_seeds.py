@@ -1,0 +1,199 @@
+"""Does the rate go into the seed of a backward pass, and only where it may?"""
+
+import numpy as np
+import pytest
+
+import staticgrad as sg
+from staticgrad.compiler import pipeline
+from staticgrad.compiler.passes.scale_seeds import scale_seeds
+from staticgrad.compiler.pipeline import optimise
+from staticgrad.ir.graph import Graph
+from staticgrad.ir.node import seen_through
+
+RATE = 0.1
+
+
+def layers(widths=(24, 24, 24, 24), dtype="float64"):
+    rng = np.random.default_rng(0)
+    pairs = list(zip(widths[:-1], widths[1:], strict=True))
+    return [
+        (
+            sg.parameter((rng.normal(size=pair) / 5).astype(dtype), name=f"w{n}"),
+            sg.parameter(np.zeros(pair[1], dtype), name=f"b{n}"),
+        )
+        for n, pair in enumerate(pairs)
+    ]
+
+
+def graph_of(
+    optimizer=None, act=sg.tanh, batch=20, dtype="float64", output=None, change=None
+):
+    """A step of a network, as the passes leave it, and its leaves."""
+    with sg.Graph(seed=0) as graph:
+        x = sg.input("x", (batch, 24), dtype)
+        pairs = layers(dtype=dtype)
+        h = x
+        for w, b in pairs:
+            h = act(h @ w + b)
+        loss = sg.mean(h**2)
+        leaves = [leaf for pair in pairs for leaf in pair]
+        grads = sg.grad(loss, leaves)
+        given = grads if change is None else change(grads)
+        updates = (optimizer or sg.optim.SGD(RATE)).updates(given, leaves)
+        outputs = (loss,) if output is None else (loss, output(grads))
+    whole = Graph.closed(graph.inputs, outputs, tuple(updates))
+    return optimise(whole, "train"), leaves
+
+
+def scaled(graph):
+    """How many tensors that are no numbers are multiplied by a rate."""
+    rates = {leaf for leaf, _ in graph.updates} | set(graph.states.values())
+    found = 0
+    for node in graph.nodes:
+        if node.op.name == "multiply" and node.types[0].shape:
+            for factor in node.inputs:
+                while factor.op.name in ("negative", "cast"):
+                    factor = factor.node.inputs[0]
+                found += factor.ndim == 0 and seen_through(factor) in rates
+    return found
+
+
+@pytest.mark.parametrize("batch", [20, "batch"])
+@pytest.mark.parametrize("act", [sg.tanh, sg.relu, sg.sigmoid, lambda z: z * z])
+def test_no_cotangent_is_scaled(act, batch):
+    graph, _ = graph_of(act=act, batch=batch)
+    assert scaled(graph) == 0
+
+
+KEPT = {
+    "moments": {"optimizer": sg.optim.SGD(RATE, momentum=0.9)},
+    "shown": {"output": lambda grads: grads[0]},
+    "norms": {"output": lambda grads: sg.sum(grads[-1] ** 2)},
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_gradients_that_are_asked_for_stay_what_they_are(name, monkeypatch):
+    results = []
+    for passes in (pipeline.PASSES, without_the_pass()):
+        monkeypatch.setattr(pipeline, "PASSES", passes)
+        results.append(after_steps(graph_of(**KEPT[name])))
+    for got, want in zip(*results, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def without_the_pass():
+    return tuple(pair for pair in pipeline.PASSES if pair[0] is not scale_seeds)
+
+
+def after_steps(made, steps=3):
+    graph, leaves = made
+    f = sg.compile(
+        list(graph.outputs), inputs=list(graph.inputs), updates=list(graph.updates),
+        mode="train", target="reference",
+    )  # fmt: skip
+    data = np.random.default_rng(1).normal(size=(20, 24))
+    outputs = [f(data) for _ in range(steps)]
+    return [
+        *(np.asarray(o) for given in outputs for o in given),
+        *(leaf.value for leaf in leaves),
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"act": sg.relu},
+        {"act": lambda z: sg.where(z > 0.1, z, 0)},
+        {"act": lambda z: sg.log1p(z * z)},
+        {"act": lambda z: z - sg.mean(z, axis=0)},
+        {"act": lambda z: sg.softmax(z, axis=1)},
+        {"act": lambda z: sg.sqrt(sg.relu(z) + 0.1)},
+        {"act": lambda z: (z @ z.T / 20) @ sg.tanh(z)},
+        {"change": lambda grads: [g * 2 for g in grads]},
+        {"change": lambda grads: [-g for g in grads]},
+        {"change": lambda grads: sg.optim.clip_by_global_norm(grads, 0.01)},
+    ],
+)
+def test_steps_are_the_same_to_rounding(options, monkeypatch):
+    results = []
+    for passes in (pipeline.PASSES, without_the_pass()):
+        monkeypatch.setattr(pipeline, "PASSES", passes)
+        results.append(after_steps(graph_of(**options)))
+    for got, want in zip(*results, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-13)
+
+
+def step(update, dtype="float64"):
+    """The optimised graph of an update that is written by hand."""
+    with sg.Graph() as graph:
+        x = sg.input("x", (32, 48), dtype)
+        w = sg.parameter(np.ones((48, 48), dtype), name="w")
+        rate = sg.input("rate", (), dtype)
+        loss = 3 * sg.sum(sg.tanh(x @ w))
+        new = update(w, sg.grad(loss, w), rate)
+    whole = Graph.closed(graph.inputs, (loss,), ((w, new),))
+    return optimise(whole, "train")
+
+
+def products(graph):
+    """The shapes of what is multiplied by a number."""
+    return [
+        node.types[0].shape
+        for node in graph.nodes
+        if node.op.name == "multiply" and any(map(_is_rate, node.inputs))
+    ]
+
+
+def _is_rate(x):
+    return x.ndim == 0 and (x.op.name == "input" or _is_negated(x))
+
+
+def _is_negated(x):
+    return x.op.name == "negative" and x.node.inputs[0].op.name == "input"
+
+
+@pytest.mark.parametrize(
+    ("update", "sign", "decay"),
+    [
+        (lambda w, g, rate: w - rate * g, -1, 0),
+        (lambda w, g, rate: w + rate * g, 1, 0),
+        (lambda w, g, rate: rate * g + w, 1, 0),
+        (lambda w, g, rate: w - g * rate, -1, 0),
+        (lambda w, g, rate: w + -rate * g, -1, 0),
+        (lambda w, g, rate: w - rate * (g + 0.1 * w), -1, 0.1),
+    ],
+)
+def test_updates_by_hand(update, sign, decay):
+    graph = step(update)
+    assert set(products(graph)) <= {()}
+    x = np.random.default_rng(0).normal(size=(32, 48)) / 9
+    ((w, _),) = graph.updates
+    f = sg.compile(
+        list(graph.outputs), list(graph.inputs), list(graph.updates), target="reference"
+    )
+    f(x, np.float64(0.5))
+    h = np.tanh(x @ np.ones((48, 48)))
+    gradient = x.T @ (3 * (1 - h * h))
+    want = 1 + sign * 0.5 * (gradient + decay)
+    np.testing.assert_allclose(w.value, want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_short_floats_keep_their_range(dtype):
+    graph = step(lambda w, g, rate: w - rate * g, dtype)
+    assert products(graph) != [()]
+
+
+def test_long_chains():
+    with sg.Graph() as graph:
+        x = sg.input("x", (8,), "float64")
+        w = sg.parameter(np.ones(8), name="w")
+        h = x * w
+        for _ in range(3000):
+            h = sg.sin(h)
+        loss = sg.sum(h)
+        updates = sg.optim.SGD(0.1).updates([sg.grad(loss, w)], [w])
+    whole = Graph.closed(graph.inputs, (loss,), tuple(updates))
+    assert scale_seeds(whole) is not None
