@@ -11,7 +11,7 @@ instead of after them. float16 and bfloat16 stay: the rate takes them below thei
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from staticgrad.compiler.passes.match import is_number, is_op
 from staticgrad.ir.graph import Graph, deriving, rebuilt, rewritten, topological
@@ -59,8 +59,8 @@ def _scalings(node: Node) -> Iterator[tuple[Tensor, Tensor]]:
 def _scaled_by(rate: Tensor, graph: Graph) -> Graph:
     scaling = _Scaling(graph, rate)
     needed, seeds = scaling.needed()
-    before = sum(_elements(x) for x in set(scaling.ends.values()))
-    if before < GAIN * sum(map(_elements, seeds)) or not scaling.ends:
+    pays = _total(set(scaling.ends.values())) >= GAIN * _total(seeds) > 0
+    if not pays or not all(map(scaling.is_replaced, needed - set(seeds))):
         return graph
     made = scaling.made(needed, seeds)
     new = rewritten(graph.nodes, lambda *_: None, replaced=made, nested=False)
@@ -104,19 +104,20 @@ class _Scaling:
         return led
 
     def _ways(self, led: set[Tensor]) -> dict[Tensor, Way]:
-        """For tensors that are made of fewer elements to be scaled, those."""
-        costs: dict[Tensor, int] = {}
+        """How each of them is scaled, by the fewest elements where it begins."""
+        seeds: dict[Tensor, frozenset[Tensor]] = {}
         found: dict[Tensor, Way] = {}
 
-        def cost(way: Way) -> int:
-            return sum(costs.get(x, _elements(x)) for x in way)
+        def begins(way: Way) -> frozenset[Tensor]:
+            return frozenset[Tensor]().union(
+                *(seeds.get(x, frozenset((x,))) for x in way)
+            )
 
         for node in self.graph.nodes:
-            x = node.outputs[0]
-            ways = _ways_of(node) if x in led else ()
-            best = min(ways, key=cost, default=(x,))
-            if cost(best) < _elements(x):
-                costs[x], found[x] = cost(best), best
+            ways, x = _ways_of(node), node.outputs[0]
+            if ways and x in led:
+                known = [(begins(way), way) for way in ways]
+                seeds[x], found[x] = min(known, key=lambda pair: _total(pair[0]))
         return found
 
     def needed(self) -> tuple[set[Tensor], list[Tensor]]:
@@ -131,6 +132,16 @@ class _Scaling:
                 if x not in self.ways:
                     seeds[x] = None
         return seen, list(seeds)
+
+    def is_replaced(self, x: Tensor) -> bool:
+        """Whether what is made anew takes the place of `x` everywhere.
+
+        Else both would be made, and the backward pass twice.
+        """
+        return all(
+            self.ends.get(user) is x or _among(x, self.ways.get(user.outputs[0], ()))
+            for user in self.users[x]
+        )
 
     def made(self, needed: set[Tensor], seeds: list[Tensor]) -> dict[Tensor, Tensor]:
         """What takes the place of the products with the rate, and of differences."""
@@ -186,6 +197,7 @@ def _among(x: Tensor, way: Way) -> bool:
     return any(x is one for one in way)
 
 
-def _elements(x: Tensor) -> int:
-    size = product(x.shape)
-    return evaluate(size, dict.fromkeys(symbols((size,)), TYPICAL))
+def _total(tensors: Iterable[Tensor]) -> int:
+    """Their elements."""
+    sizes = [product(x.shape) for x in tensors]
+    return sum(evaluate(n, dict.fromkeys(symbols((n,)), TYPICAL)) for n in sizes)
