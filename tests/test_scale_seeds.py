@@ -221,6 +221,25 @@ def test_what_is_needed_both_ways_is_not_made_twice():
     assert sum(node.op.name.startswith("matmul") for node in left.nodes) == 5
 
 
+def test_seeds_on_the_way_do_not_make_a_pass_twice(monkeypatch):
+    """One factor 2 lies on the way of the weights' step, the seed on the bias'."""
+    sizes = []
+    for passes in (pipeline.PASSES, without_the_pass()):
+        monkeypatch.setattr(pipeline, "PASSES", passes)
+        with sg.Graph() as graph:
+            x = sg.input("x", (6, 8), "float64")
+            w = sg.parameter(np.eye(8), name="w")
+            b = sg.parameter(np.zeros(8), name="b")
+            z = x @ w + b
+            loss = sg.mean((z + sg.sin(z)) ** 2) + 0.01 * sg.sum(w * w)
+            grads = [2 * g for g in sg.grad(loss, [w, b])]
+            updates = sg.optim.SGD(0.1).updates(grads, [w, b])
+        whole = Graph.closed(graph.inputs, (loss,), tuple(updates))
+        nodes = optimise(whole, "train").nodes
+        sizes.append(sum(bool(node.types[0].shape) for node in nodes))
+    assert sizes[0] <= sizes[1]
+
+
 def test_long_chains():
     with sg.Graph() as graph:
         x = sg.input("x", (8,), "float64")

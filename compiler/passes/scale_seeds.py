@@ -60,7 +60,8 @@ def _scaled_by(rate: Tensor, graph: Graph) -> Graph:
     scaling = _Scaling(graph, rate)
     needed, seeds = scaling.needed()
     pays = _total(set(scaling.ends.values())) >= GAIN * _total(seeds) > 0
-    if not pays or not all(map(scaling.is_replaced, needed - set(seeds))):
+    anew = needed - set(seeds)
+    if not pays or not all(scaling.is_replaced(x, anew) for x in anew):
         return graph
     made = scaling.made(needed, seeds)
     new = rewritten(graph.nodes, lambda *_: None, replaced=made, nested=False)
@@ -133,13 +134,14 @@ class _Scaling:
                     seeds[x] = None
         return seen, list(seeds)
 
-    def is_replaced(self, x: Tensor) -> bool:
-        """Whether what is made anew takes the place of `x` everywhere.
+    def is_replaced(self, x: Tensor, anew: set[Tensor]) -> bool:
+        """Whether what is made `anew` takes the place of `x` everywhere.
 
         Else both would be made, and the backward pass twice.
         """
         return all(
-            self.ends.get(user) is x or _among(x, self.ways.get(user.outputs[0], ()))
+            self.ends.get(user) is x
+            or (user.outputs[0] in anew and _among(x, self.ways[user.outputs[0]]))
             for user in self.users[x]
         )
 
