@@ -17,6 +17,7 @@ from staticgrad.compiler.codegen import call as calling
 from staticgrad.compiler.codegen import native
 from staticgrad.compiler.codegen.call import Call
 from staticgrad.compiler.codegen.cpu import NativeKernel, form_of
+from staticgrad.compiler.codegen.gemm import LONG_ROWS, plan_of
 from staticgrad.compiler.codegen.loops import kernel_source
 from staticgrad.compiler.codegen.typed import Unsupported
 from staticgrad.compiler.codegen.writer import canonical
@@ -30,6 +31,7 @@ from staticgrad.compiler.kernels import (
     Number,
     Operand,
     Store,
+    Tiles,
 )
 from staticgrad.ir.size import evaluate
 
@@ -139,14 +141,19 @@ def memory_of(kernel):
     return arrays
 
 
-def run(kernel, compiled, monkeypatch):
+def run(kernel, compiled, monkeypatch, arrays=None):
     """The operands after a run, and what was reported."""
 
     def use(kernels):
-        return [NativeKernel(k, compiled.address, (), False, 0.0) for k in kernels]
+        return [
+            NativeKernel(
+                k, compiled.address, (), False, 0.0, "", kernel_source(k).areas
+            )
+            for k in kernels
+        ]
 
     monkeypatch.setattr(calling, "native", use)
-    arrays = memory_of(kernel)
+    arrays = memory_of(kernel) if arrays is None else arrays
     call = Call(kernel, arrays, SIZES).run()
     return arrays, call.status
 
@@ -177,6 +184,59 @@ def test_both_ways_do_the_same(build, shape, monkeypatch):
             second, expected = run(kernel, theirs, monkeypatch)
         equal(kernel, first, second)
         np.testing.assert_array_equal(status, expected)
+
+
+def convolved():
+    """Rows, 3 x 3 by transformed tiles, and copies that turn axes."""
+    x, w = sg.input("x", (2, 16, 12, 12)), sg.input("w", (16, 16, 3, 3))
+    y = sg.nn.conv2d(x, w, padding="same")
+    outputs = [sg.transpose(y, (0, 2, 3, 1)), sg.nn.conv2d(x, w[:, :, :1, :1])]
+    f = sg.compile(outputs, inputs=[x, w])
+    f(np.ones(x.shape, np.float32), np.ones(w.shape, np.float32))
+    return f
+
+
+def updated():
+    """A product and what follows it, where registers have 64 bytes."""
+    x, w = sg.input("x", (128, 120)), sg.input("w", (120, 128))
+    f = sg.compile(sg.tanh(x @ w) * 2, inputs=[x, w])
+    f(np.ones(x.shape, np.float32), np.ones(w.shape, np.float32))
+    return f
+
+
+def kernels_with_tiles(f):
+    kernels = f.memory.plan.schedule.kernels
+    loops = [k for k in kernels if isinstance(k, LoopKernel)]
+    return [k for k in loops if any(isinstance(s, Tiles) for s in k.body)]
+
+
+@pytest.mark.parametrize("build", [convolved, updated])
+def test_tiles_are_the_same_both_ways(build, monkeypatch):
+    found = kernels_with_tiles(build())
+    assert found or (build is updated and plan_of().rows != LONG_ROWS)
+    for number, kernel in enumerate(found):
+        text = canonical(kernel_source(kernel).text)
+        ours = native.compiled(text, f"u{number:024}")
+        assert isinstance(ours, internals.Linked), text
+        function = native.python_function(text)
+        theirs = native.compiled_by_numba(function, f"v{number:024}")
+        results = [
+            run(kernel, made, monkeypatch, reached(kernel))[0]
+            for made in (ours, theirs)
+        ]
+        for x, y in zip(*results, strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+def reached(kernel):
+    """Positive numbers for all that the tiles of a kernel touch."""
+    (tiles,), rng = kernel.body, np.random.default_rng(0)
+    arrays = []
+    for operand, reach in zip(kernel.operands, tiles.reaches, strict=True):
+        far = reach.step * (kernel.axes[0] - 1)
+        numbers = rng.random(1 + reach.last + max(far, 0))
+        arrays.append(numbers.astype(operand.dtype))
+    return arrays
 
 
 HEAD = "def kernel(operands, sizes, begin, end, context):\n"

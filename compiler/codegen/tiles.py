@@ -49,7 +49,10 @@ SCHEMES: dict[str, Any] = {
 
 
 def emitted(scheme: schemes.Scheme) -> Any:
-    """The intrinsic that does what the scheme says."""
+    """The intrinsic that does what the scheme says.
+
+    It `unrolls` loops, but those over a product's terms are long bodies as they are.
+    """
 
     @intrinsic
     def tiles(typing: Any, memory: Any, numbers: Any) -> Any:
@@ -66,4 +69,5 @@ def emitted(scheme: schemes.Scheme) -> Any:
         count = len(numbers)
         return types.void(memory, types.UniTuple(types.int64, count)), generate
 
+    tiles.unrolls = not isinstance(scheme, schemes.Update)
     return tiles

@@ -19,11 +19,11 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import ChainMap, Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, partial, reduce
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from llvmlite import ir
@@ -89,9 +89,24 @@ _BUILTINS = {"min": min, "max": max}
 def translated(text: str, names: Mapping[str, Static], symbol: str) -> Module:
     """The IR of the function `kernel` of `text`, whose arguments are int64.
 
-    Raises Unsupported for what the kernel language does not have.
+    What stands before it makes functions that it calls (tiles.py). Raises Unsupported
+    for what the kernel language does not have.
     """
-    return _module(_parsed(text), names, symbol)
+    *made, function = ast.parse(text).body
+    if not isinstance(function, ast.FunctionDef):
+        raise Unsupported("not a function")
+    known = {name: names[name] for one in made for name in _read_in(one)}
+    exec(compile(ast.Module(made, []), "<kernel>", "exec"), known)  # noqa: S102  ours
+    module = _module(function, ChainMap(known, cast("Any", names)), symbol)
+    unrolls = any(getattr(value, "unrolls", False) for value in known.values())
+    return replace(module, unrolls=True) if unrolls else module
+
+
+def _read_in(statement: ast.stmt) -> Iterator[str]:
+    """What is read to make a function that the kernel calls."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
 
 
 def translated_function(function: Callable[..., None], symbol: str) -> Module:
@@ -123,7 +138,7 @@ def _module(tree: ast.FunctionDef, names: Mapping[str, Static], symbol: str) -> 
     return Module(symbol, text, translator.unrolls, rewrite)
 
 
-def _parsed(text: str) -> ast.FunctionDef:
+def _function_in(text: str) -> ast.FunctionDef:
     tree = ast.parse(text).body[0]
     if not isinstance(tree, ast.FunctionDef):
         raise Unsupported("not a function")
@@ -133,7 +148,7 @@ def _parsed(text: str) -> ast.FunctionDef:
 @cache
 def _tree_of(code: Any) -> ast.FunctionDef:
     try:
-        return _parsed(textwrap.dedent(inspect.getsource(code)))
+        return _function_in(textwrap.dedent(inspect.getsource(code)))
     except (OSError, SyntaxError) as error:
         raise Unsupported(f"no source of {code.co_name}") from error
 
@@ -475,11 +490,15 @@ class _Translator:
         return found[0] if found is not None and len(found) == 1 else found
 
     def _argument(self, node: ast.expr) -> Typed:
-        """An argument; a tuple of int64 becomes an array."""
+        """An argument; a tuple becomes an array, or a structure of several types."""
         if not isinstance(node, ast.Tuple):
             return self._expression(node)
-        longs = [self._long(element) for element in node.elts]
-        array = ir.Constant(ir.ArrayType(LONG_TYPE, len(longs)), ir.Undefined)
-        for place, value in enumerate(longs):
-            array = self.b.insert_value(array, value, place)
-        return Typed(types.UniTuple(INT, len(longs)), array)
+        found = [unliteral(self._expression(element)) for element in node.elts]
+        kinds, values = [one.kind for one in found], [one.value for one in found]
+        form: Any = ir.LiteralStructType([value.type for value in values])
+        if len(set(kinds)) == 1:
+            form = ir.ArrayType(values[0].type, len(values))
+        total = ir.Constant(form, ir.Undefined)
+        for place, value in enumerate(values):
+            total = self.b.insert_value(total, value, place)
+        return Typed(types.Tuple(kinds), total)
