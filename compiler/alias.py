@@ -151,13 +151,17 @@ class _Joining:
     def _written(
         self, kernel: LoopKernel, numbers: Sequence[int], position: int
     ) -> dict[int, int]:
-        """Operand written -> operand read; `numbers` are the operands' buffers."""
+        """Operand written -> operand read; `numbers` are the operands' buffers.
+
+        Of those that may be, the one made last, which is in the nearest cache.
+        """
         pairs: dict[int, int] = {}
         uses: _Uses | None = None
+        latest = sorted(enumerate(numbers), key=lambda pair: -self.first[pair[1]])
         for write, target in enumerate(numbers):
             if kernel.operands[write].mode != "write":
                 continue
-            for read, source in enumerate(numbers):
+            for read, source in latest:
                 if kernel.operands[read].mode != "read" or read in pairs.values():
                     continue
                 same = source == target
