@@ -26,7 +26,7 @@ from staticgrad.compiler.layouts import (
 )
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Gather, Layout, Reduce
-from staticgrad.ir.size import Dim, evaluate, symbols
+from staticgrad.ir.size import Dim, guessed
 
 WRITTEN, READ = 2, 1  # votes
 TYPICAL_SIZE = 64  # what a symbolic size counts as
@@ -76,8 +76,7 @@ def _ends_row(group: Group, node: Node) -> bool:
 
 
 def _length(step: Dim) -> float:
-    values = dict.fromkeys(symbols((step,)), TYPICAL_SIZE)
-    return math.log2(max(abs(evaluate(step, values)), 1))
+    return math.log2(max(abs(guessed(step, TYPICAL_SIZE)), 1))
 
 
 def _accesses(

@@ -28,7 +28,7 @@ from staticgrad.compiler.lower import with_makers
 from staticgrad.compiler.schedule import Schedule, Step, reads, stored_by, writes
 from staticgrad.compiler.schemes import Act, Update
 from staticgrad.compiler.tile_programs import Program, Reaches, program_of
-from staticgrad.ir.size import Dim, evaluate, symbols
+from staticgrad.ir.size import Dim, guessed
 
 LEAST_TERMS = 16  # as many as a tile has rows, one of which is applied after some
 MOST_TERMS = 512  # of an update, which is little beside more of them
@@ -122,8 +122,7 @@ class _Merging:
         buffer = self.schedule.buffers[number]
         if buffer.kind != "temporary":
             return 0
-        values = dict.fromkeys(symbols((buffer.elements,)), MINIBATCH)
-        return evaluate(buffer.elements, values) * buffer.dtype.itemsize
+        return guessed(buffer.elements, MINIBATCH) * buffer.dtype.itemsize
 
 
 def _updated(product: GemmKernel, loop: LoopKernel, made: int) -> LoopKernel | None:

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
+from woven_kernels import kernels_apart, schemes
 
 import staticgrad as sg
 from staticgrad.compiler.codegen.gemm import LONG_ROWS, plan_of
-from staticgrad.compiler.kernels import LoopKernel, Tiles
-from staticgrad.compiler.schemes import Update
 
 pytestmark = pytest.mark.skipif(
     plan_of().rows != LONG_ROWS, reason="requires 32 registers of 64 bytes"
@@ -40,31 +39,15 @@ def layer(function, rows=64, inputs=120, outputs=256, dtype="float32", bias=True
     return f, rng.normal(size=(count, inputs)).astype(dtype)
 
 
-def schemes(f):
-    return [
-        part.scheme
-        for kernel in f.memory.plan.schedule.kernels
-        if isinstance(kernel, LoopKernel)
-        for part in kernel.body
-        if isinstance(part, Tiles) and isinstance(part.scheme, Update)
-    ]
-
-
-@pytest.fixture
-def apart(monkeypatch):
-    """Compile with products and what follows apart."""
-
-    def compiled(*args, **options):
-        with monkeypatch.context() as patched:
-            patched.setattr("staticgrad.function.in_shadow", lambda schedule: schedule)
-            return layer(*args, **options)
-
-    return compiled
+def apart(*args, **options):
+    """The same with products and loops apart."""
+    with kernels_apart():
+        return layer(*args, **options)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_the_bits_are_those_of_kernels_apart(name, dtype, apart):
+def test_the_bits_are_those_of_kernels_apart(name, dtype):
     results = []
     for make in (layer, apart):
         f, x = make(FUNCTIONS[name], dtype=dtype)
@@ -78,7 +61,7 @@ def test_the_bits_are_those_of_kernels_apart(name, dtype, apart):
     ("rows", "inputs", "outputs"),
     [(16, 784, 128), (64, 784, 256), (48, 1700, 160), (1024, 16, 128), (16, 513, 256)],
 )
-def test_sizes(rows, inputs, outputs, apart):
+def test_sizes(rows, inputs, outputs):
     results = []
     for make in (layer, apart):
         f, x = make(sg.relu, rows, inputs, outputs)

@@ -240,6 +240,24 @@ def test_seeds_on_the_way_do_not_make_a_pass_twice(monkeypatch):
     assert sizes[0] <= sizes[1]
 
 
+def test_a_step_that_is_kept_is_scaled_as_well():
+    """The step is the new value of a state, and subtracted from the weights."""
+    with sg.Graph():
+        x = sg.input("x", (32, 48), "float64")
+        w = sg.parameter(np.ones((48, 48)), name="w")
+        last = sg.state(np.zeros((48, 48)), name="last")
+        rate = sg.input("rate", (), "float64")
+        loss = 3 * sg.sum(sg.tanh(x @ w))
+        step = rate * sg.grad(loss, w)
+        updates = ((w, w - step), (last, step))
+    left = optimise(Graph.closed((x, rate), (loss,), updates), "train")
+    assert sum(node.op.name.startswith("matmul") for node in left.nodes) == 2
+    f = sg.compile(list(left.outputs), [x, rate], list(left.updates))
+    f(np.random.default_rng(0).normal(size=(32, 48)) / 9, np.float64(0.5))
+    np.testing.assert_allclose(w.value, 1 - last.value, rtol=1e-13)
+    assert abs(last.value).max() > 0.1
+
+
 def test_long_chains():
     with sg.Graph() as graph:
         x = sg.input("x", (8,), "float64")

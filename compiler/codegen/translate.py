@@ -20,7 +20,7 @@ import ast
 import inspect
 import textwrap
 from collections import ChainMap, Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial, reduce
 from typing import Any, TypeAlias, cast
@@ -92,21 +92,14 @@ def translated(text: str, names: Mapping[str, Static], symbol: str) -> Module:
     What stands before it makes functions that it calls (tiles.py). Raises Unsupported
     for what the kernel language does not have.
     """
-    *made, function = ast.parse(text).body
-    if not isinstance(function, ast.FunctionDef):
-        raise Unsupported("not a function")
-    known = {name: names[name] for one in made for name in _read_in(one)}
+    made, function = _parsed(text)
+    nodes = (node for one in made for node in ast.walk(one))
+    read = (n.id for n in nodes if isinstance(n, ast.Name) and n.id in names)
+    known = {name: names[name] for name in read}
     exec(compile(ast.Module(made, []), "<kernel>", "exec"), known)  # noqa: S102  ours
     module = _module(function, ChainMap(known, cast("Any", names)), symbol)
     unrolls = any(getattr(value, "unrolls", False) for value in known.values())
     return replace(module, unrolls=True) if unrolls else module
-
-
-def _read_in(statement: ast.stmt) -> Iterator[str]:
-    """What is read to make a function that the kernel calls."""
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            yield node.id
 
 
 def translated_function(function: Callable[..., None], symbol: str) -> Module:
@@ -138,17 +131,18 @@ def _module(tree: ast.FunctionDef, names: Mapping[str, Static], symbol: str) -> 
     return Module(symbol, text, translator.unrolls, rewrite)
 
 
-def _function_in(text: str) -> ast.FunctionDef:
-    tree = ast.parse(text).body[0]
-    if not isinstance(tree, ast.FunctionDef):
+def _parsed(text: str) -> tuple[list[ast.stmt], ast.FunctionDef]:
+    """The function at the end of source, and what stands before it."""
+    *before, function = ast.parse(text).body
+    if not isinstance(function, ast.FunctionDef):
         raise Unsupported("not a function")
-    return tree
+    return before, function
 
 
 @cache
 def _tree_of(code: Any) -> ast.FunctionDef:
     try:
-        return _function_in(textwrap.dedent(inspect.getsource(code)))
+        return _parsed(textwrap.dedent(inspect.getsource(code)))[1]
     except (OSError, SyntaxError) as error:
         raise Unsupported(f"no source of {code.co_name}") from error
 

@@ -17,11 +17,11 @@ from staticgrad.compiler.passes.match import is_number, is_op
 from staticgrad.ir.graph import Graph, deriving, rebuilt, rewritten, topological
 from staticgrad.ir.node import Node, Tensor, seen_through
 from staticgrad.ir.op import View
-from staticgrad.ir.size import evaluate, product, symbols
+from staticgrad.ir.size import guessed, product
 from staticgrad.ir.types import FLOAT32, FLOAT64
 from staticgrad.ops.named import named
 
-TYPICAL = 32  # what a size that is not known counts as
+MINIBATCH = 32  # what a size that is not known counts as
 GAIN = 4  # elements that are scaled no more, for each one that is scaled instead
 
 BILINEAR = frozenset("multiply matmul conv conv_input conv_weight".split())
@@ -74,7 +74,7 @@ class _Scaling:
     """What is scaled by one rate, and what could be instead."""
 
     def __init__(self, graph: Graph, rate: Tensor) -> None:
-        self.graph, self.rate = graph, rate
+        self.graph, self.rate, self.roots = graph, rate, set(graph.roots)
         shown = set(topological(graph.outputs))  # where nothing else is to be rounded
         self.ends = {
             node: x
@@ -90,7 +90,7 @@ class _Scaling:
 
     def _led(self) -> set[Tensor]:
         """Tensors of which every use is linear and ends in the rate."""
-        roots, led = set(self.graph.roots), set[Tensor]()
+        led = set[Tensor]()
 
         def leads(user: Node, x: Tensor) -> bool:
             if self.ends.get(user) is x:
@@ -100,7 +100,11 @@ class _Scaling:
         for node in reversed(self.graph.nodes):
             for x in node.outputs:
                 users = self.users.get(x, ())
-                if x not in roots and users and all(leads(user, x) for user in users):
+                if (
+                    x not in self.roots
+                    and users
+                    and all(leads(user, x) for user in users)
+                ):
                     led.add(x)
         return led
 
@@ -172,7 +176,8 @@ class _Scaling:
         if any(is_op(factor, "negative") for factor in end.inputs if factor.ndim == 0):
             return {x: scaled}
         users = self.users.get(x, [])
-        if all(u.op.name == "subtract" and u.inputs[0] is not x for u in users):
+        steps = all(u.op.name == "subtract" and u.inputs[0] is not x for u in users)
+        if steps and x not in self.roots:
             return {u.outputs[0]: named("add", u.inputs[0], scaled) for u in users}
         return {x: named("negative", scaled)}
 
@@ -201,5 +206,4 @@ def _among(x: Tensor, way: Way) -> bool:
 
 def _total(tensors: Iterable[Tensor]) -> int:
     """Their elements."""
-    sizes = [product(x.shape) for x in tensors]
-    return sum(evaluate(n, dict.fromkeys(symbols((n,)), TYPICAL)) for n in sizes)
+    return sum(guessed(product(x.shape), MINIBATCH) for x in tensors)

@@ -171,6 +171,15 @@ def symbols(dims: tuple[Dim, ...]) -> frozenset[str]:
     return frozenset().union(*names)
 
 
+def guessed(dim: Dim, size: int) -> int:
+    """The number that `dim` is if each of its symbols is `size`.
+
+    >>> guessed(3 * Size.symbol("n"), 32)
+    96
+    """
+    return evaluate(dim, dict.fromkeys(symbols((dim,)), size))
+
+
 def product(dims: tuple[Dim, ...]) -> Dim:
     """The product of `dims`; 1 for none.
 
