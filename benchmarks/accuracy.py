@@ -1,7 +1,7 @@
 """``python -m benchmarks accuracy``: float32 functions at all 2^32 arguments.
 
 Each is compared with staticgrad's own function in float64, whose largest error
-(tests/test_math.py, against mpmath) is below 2^-27 of a unit in the last place of
+(tests/compiler/codegen/test_math.py, against mpmath) is below 2^-27 of a unit in the last place of
 float32. The error is counted in that unit at the exact result; for functions with zeros
 away from the origin (lgamma, digamma) in that of max(|result|, 1). What is infinite,
 NaN or zero has to be exactly that, with its sign.
@@ -18,10 +18,10 @@ from llvmlite import ir
 from numba import njit, types
 
 from benchmarks.tables import duration, table
-from staticgrad.compiler.codegen.emitter import Emitter
 from staticgrad.compiler.codegen.language import namespace
-from staticgrad.compiler.codegen.numbers import same
-from staticgrad.compiler.codegen.processor import has_fma
+from staticgrad.compiler.codegen.llvm.conversions import same
+from staticgrad.compiler.codegen.llvm.ir_emitter import Emitter
+from staticgrad.compiler.host.processor import has_fma
 
 NAMES = tuple(
     "exp exp2 expm1 log log2 log10 log1p softplus sinh cosh tanh asinh acosh atanh "

@@ -4,35 +4,36 @@ from collections.abc import Sequence
 
 from benchmarks.built import built
 from benchmarks.workloads.workload import Arrays, Workload
-from staticgrad.compiler import blas, gemm, vm
-from staticgrad.compiler import numba_internals as internals
-from staticgrad.compiler.backends.cpu import CpuTarget
-from staticgrad.compiler.codegen.cpu import foreign_names
-from staticgrad.compiler.codegen.gemm_leaves import (
+from staticgrad.compiler.codegen.kernel_source import foreign_names
+from staticgrad.compiler.codegen.loops.loop_source import kernel_source
+from staticgrad.compiler.codegen.native_compile import ir_of
+from staticgrad.compiler.codegen.text_emitter import canonical
+from staticgrad.compiler.compile import optimise
+from staticgrad.compiler.gemm import blas, tile_driver
+from staticgrad.compiler.gemm.interleaved_products import woven_address
+from staticgrad.compiler.gemm.product_leaves import (
     COPY,
     DOTS,
     TILES,
     TRANSPOSE,
     leaf_address,
 )
-from staticgrad.compiler.codegen.gemm_small import (
+from staticgrad.compiler.gemm.small_kernels import (
     BY_DOTS,
     BY_ROWS,
     TILED,
     TURNED,
     small_address,
 )
-from staticgrad.compiler.codegen.gemm_woven import woven_address
-from staticgrad.compiler.codegen.loops import kernel_source
-from staticgrad.compiler.codegen.native import ir_of
-from staticgrad.compiler.codegen.writer import canonical
-from staticgrad.compiler.executable import Executable
-from staticgrad.compiler.kernels import LoopKernel
-from staticgrad.compiler.lower import lower
-from staticgrad.compiler.memory import plan
-from staticgrad.compiler.pipeline import optimise
-from staticgrad.compiler.verify import verify_schedule
-from staticgrad.compiler.verify_memory import verify_plan
+from staticgrad.compiler.host import numba_internals as internals
+from staticgrad.compiler.kernel_ir.kernels import LoopKernel
+from staticgrad.compiler.lower.lower import lower
+from staticgrad.compiler.memory.planner import plan
+from staticgrad.compiler.runtime import vm
+from staticgrad.compiler.runtime.executable import Executable
+from staticgrad.compiler.runtime.targets.cpu_target import CpuTarget
+from staticgrad.compiler.verify.verify_plan import verify_plan
+from staticgrad.compiler.verify.verify_schedule import verify_schedule
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.types import FLOAT32
 
@@ -91,7 +92,7 @@ def load(watch) -> None:
     """What serves all graphs; the parts of products that a graph needs come later."""
     vm.load()
     watch.lap("load the machine")
-    gemm.kernel_address()
+    tile_driver.kernel_address()
     watch.lap("load products")
 
 

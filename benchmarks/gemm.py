@@ -2,7 +2,7 @@
 
 OpenBLAS is timed twice: once in the fixed parts in which graphs run it, once whole. The
 three alternate in short bursts, and each keeps its best. The rule in
-compiler/gemm_rule.py comes from this table.
+compiler/gemm/choose_product.py comes from this table.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from numba import njit
 
 from benchmarks import machine
 from benchmarks.tables import table
-from staticgrad.compiler import blas, gemm
-from staticgrad.compiler.kernels import GemmKernel, Operand
-from staticgrad.compiler.pointers import call_kernel
+from staticgrad.compiler.codegen.llvm.pointers import call_kernel
+from staticgrad.compiler.gemm import blas, tile_driver
+from staticgrad.compiler.kernel_ir.kernels import GemmKernel, Operand
 
 # kind, m, n, k, batch: the products of training steps, then vectors, then growing ones
 SHAPES = (
@@ -69,17 +69,17 @@ class _Case:
         self.flops = 2 * m * n * k * batch
         whole = blas.described(blas.shape_of(kernel, {}))
         blas.cut(whole, (m, n), 1 << 62)
-        ours = gemm.described(blas.shape_of(kernel, {}))
+        ours = tile_driver.described(blas.shape_of(kernel, {}))
         self.ways = (
             (blas.kernel_address(), whole),
             (blas.kernel_address(), blas.described(blas.shape_of(kernel, {}))),
-            (int(gemm.addresses(ours[None])[0]), ours),
+            (int(tile_driver.addresses(ours[None])[0]), ours),
         )
         draw = np.random.default_rng(0).standard_normal
         sizes = (m * k, k * n, m * n)
         self.arrays = [(draw(batch * size) * 1e-3).astype(dtype) for size in sizes]
         self.operands = np.array([a.ctypes.data for a in self.arrays], np.int64)
-        self.scratch = np.zeros(gemm.PANEL_BYTES + 64, np.uint8)
+        self.scratch = np.zeros(tile_driver.PANEL_BYTES + 64, np.uint8)
         start = self.scratch.ctypes.data
         self.context = np.array([0, start + -start % 64], np.int64)
 

@@ -23,14 +23,14 @@ import numpy as np
 import staticgrad as sg
 from benchmarks.gpu_features import GRAPHS, PARTS
 from benchmarks.gpu_models import MODELS
-from staticgrad import replay
-from staticgrad.compiler.cuda.compile import compile_kernel
+from staticgrad.compiler.cuda.cuda_compile import compile_kernel
 from staticgrad.compiler.cuda.device import using
 from staticgrad.compiler.cuda.driver import open_device
-from staticgrad.data import dataset
 from staticgrad.ir.graph import apply_multi
 from staticgrad.ir.op import OPS, Gather, Scatter
-from staticgrad.ops.index import checked
+from staticgrad.ops.movement.checked_index import checked
+from staticgrad.train import cuda_loop
+from staticgrad.train.data import dataset
 
 BUDGET_SECONDS = 330.0
 FEATURE_ERROR = 1e-4  # of float32, relative to the larger of the value and 1
@@ -303,12 +303,12 @@ def mlp_step(report, device):
     with using(device):
         trainer = sg.Trainer(loss, optimizer=sg.optim.Adam(1e-3), target="cuda")
     ready = dataset(trainer._objective.inputs, data)
-    feed = replay.Feed(trainer._steps[0], ready, 128, ["loss"])
+    feed = cuda_loop.Feed(trainer._steps[0], ready, 128, ["loss"])
     feed.upload()
     feed.cells.write("order", np.arange(128 * 64), np.int64)
 
     def steps():
-        feed.cells.write("cells", np.zeros(replay.CELLS), np.int64)
+        feed.cells.write("cells", np.zeros(cuda_loop.CELLS), np.int64)
         feed.full.run(64)
 
     seconds = seconds_of(device, steps) / 64

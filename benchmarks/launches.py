@@ -10,7 +10,7 @@ from benchmarks.clock import calls, per_run
 from benchmarks.functions import measure as measure_functions
 from benchmarks.functions import render as render_functions
 from benchmarks.tables import duration, table
-from staticgrad.compiler.assembler import Assembler, Cell
+from staticgrad.compiler.runtime.assembler import Assembler, Cell
 
 INSTRUCTIONS = 1000
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from staticgrad.compiler.lower import lower
-from staticgrad.compiler.pipeline import optimise
-from staticgrad.compiler.schedule import Schedule
+from staticgrad.compiler.compile import optimise
+from staticgrad.compiler.kernel_ir.schedule import Schedule
+from staticgrad.compiler.lower.lower import lower
 from staticgrad.ir.graph import Graph, Update
 from staticgrad.ir.node import Input, Tensor
 

@@ -9,11 +9,11 @@ import staticgrad as sg
 from benchmarks.graphs import EXAMPLES, layers
 from benchmarks.lowered import Lowered, lowered
 from benchmarks.tables import duration, ratio, size, table
-from staticgrad.compiler import memory
-from staticgrad.compiler.codegen.loops import kernel_source
-from staticgrad.compiler.codegen.writer import canonical
-from staticgrad.compiler.kernels import LoopKernel
-from staticgrad.compiler.verify_memory import verify_plan
+from staticgrad.compiler.codegen.loops.loop_source import kernel_source
+from staticgrad.compiler.codegen.text_emitter import canonical
+from staticgrad.compiler.kernel_ir.kernels import LoopKernel
+from staticgrad.compiler.memory import planner
+from staticgrad.compiler.verify.verify_plan import verify_plan
 
 LEAST_BYTES = 4096
 ALLOWED = 1.02  # arena / lower bound, where the arena isn't proven to be the smallest
@@ -74,7 +74,7 @@ def examples() -> list[dict]:
 
 
 def _row(name: str, graph: Lowered) -> dict:
-    plan = memory.plan(graph.schedule, graph.sizes)
+    plan = planner.plan(graph.schedule, graph.sizes)
     verify_plan(plan)
     return {
         "name": name, "kernels": len(plan.schedule.kernels),
@@ -126,7 +126,7 @@ def exact_sets(count: int) -> dict:
     for _ in range(count):
         lives = few_lives(rng, rng.randint(1, 12))
         units, first, last = lives
-        found = memory.arrange([64 * unit for unit in units], first, last)
+        found = planner.arrange([64 * unit for unit in units], first, last)
         equal += found.arena_bytes == 64 * smallest(*lives)
     return {"count": count, "equal": equal}
 
@@ -140,7 +140,7 @@ def few_lives(rng: random.Random, count: int):
 
 def smallest(units, first, last) -> int:
     """The smallest arena: all orders, each buffer as low as those before it allow."""
-    best, bound = sum(units), memory.live_peak(units, first, last)
+    best, bound = sum(units), planner.live_peak(units, first, last)
     stack, seen = [()], set()
     while stack and best > bound:
         placed = stack.pop()
@@ -175,7 +175,7 @@ def planning(buffers: int) -> dict:
     seconds = []
     for _ in range(4):
         start = time.perf_counter()
-        memory.arrange(sizes, first, last)
+        planner.arrange(sizes, first, last)
         seconds.append(time.perf_counter() - start)
     return {"buffers": buffers, "first": seconds[0], "seconds": min(seconds)}
 

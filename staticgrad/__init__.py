@@ -16,14 +16,22 @@ from typing import TYPE_CHECKING
 
 from numpy import e, inf, nan, newaxis, pi
 
-from staticgrad import amp, errors, metrics, nn, ops, optim, testing
-from staticgrad.calls import pure_callback
-from staticgrad.compiler.taps import Tap, taps
-from staticgrad.compiler.threads import get_num_threads, set_num_threads
-from staticgrad.compressed import SparseMatrix, sparse_hessian, sparse_jacobian
+from staticgrad import errors, nn, ops, optim, testing
+from staticgrad.compiler.runtime.taps import Tap, taps
+from staticgrad.compiler.runtime.threads import get_num_threads, set_num_threads
+from staticgrad.compiling import compile
 from staticgrad.control import cond, fori_loop, scan, switch, while_loop
-from staticgrad.custom import custom_op
-from staticgrad.differentiate import grad, jvp, substitute, value_and_grad, vjp
+from staticgrad.custom.callback_ops import pure_callback
+from staticgrad.custom.definition import custom_op
+from staticgrad.differentiate.checkpointing import checkpoint
+from staticgrad.differentiate.gradients import (
+    grad,
+    jvp,
+    substitute,
+    value_and_grad,
+    vjp,
+)
+from staticgrad.differentiate.jacobians import hessian, hvp, jacobian
 from staticgrad.errors import (
     CompilerBug,
     DeviceError,
@@ -37,10 +45,7 @@ from staticgrad.errors import (
     NonFiniteError,
     ShapeError,
 )
-from staticgrad.function import compile
-from staticgrad.gradient_paths import explain_gradient
-from staticgrad.gradient_report import gradient_report
-from staticgrad.hooks import (
+from staticgrad.hooks.hooks import (
     clip_gradient,
     on_gradient,
     reverse_gradient,
@@ -49,13 +54,15 @@ from staticgrad.hooks import (
 from staticgrad.ir.graph import Graph, scope
 from staticgrad.ir.node import Constant, Input, Parameter, State, Tensor
 from staticgrad.ir.size import Size
-from staticgrad.jacobians import hessian, hvp, jacobian
+from staticgrad.observe.gradient_paths import explain_gradient
+from staticgrad.observe.gradient_report import gradient_report
 from staticgrad.ops import *  # noqa: F403
 from staticgrad.ops import protocol as _protocol
 from staticgrad.pictures import render
-from staticgrad.recomputation import checkpoint
-from staticgrad.train import Trainer
-from staticgrad.vectorize import vmap
+from staticgrad.sparse.compressed import SparseMatrix, sparse_hessian, sparse_jacobian
+from staticgrad.train import amp, metrics
+from staticgrad.train.trainer import Trainer
+from staticgrad.vectorize.mapping import vmap
 
 __version__ = "0.1.0"
 

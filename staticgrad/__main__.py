@@ -10,12 +10,12 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
-from staticgrad.compiler import threads, vm
-from staticgrad.compiler.cache import cache_folder
-from staticgrad.compiler.codegen.processor import has_fma, vector_bytes
-from staticgrad.compiler.numba_internals import target
+from staticgrad.compiler.host.cache import cache_folder
+from staticgrad.compiler.host.numba_internals import target
+from staticgrad.compiler.host.processor import has_fma, vector_bytes
+from staticgrad.compiler.runtime import threads, vm
 from staticgrad.pictures.layout import dot_program
-from staticgrad.pictures.text import byte_text
+from staticgrad.pictures.xml_text import byte_text
 
 PACKAGES = ("staticgrad", "numba", "llvmlite", "numpy", "scipy-openblas32", "tbb")
 

@@ -1,7 +1,7 @@
 """The errors that staticgrad raises.
 
 Every message has one form: ``<op> requires <rule>, got <types>; <what to do>
-at train.py:41``. Each class derives from the built-in exception that a user of NumPy
+at trainer.py:41``. Each class derives from the built-in exception that a user of NumPy
 would expect, so ``except ValueError`` keeps working.
 """
 

@@ -13,7 +13,7 @@ from benchmarks.clock import calls
 from benchmarks.contrast.ledger import Ledger
 from benchmarks.contrast.models import Model
 from benchmarks.contrast.tape import Tape
-from staticgrad.compiler.schedule import ControlKernel, Schedule
+from staticgrad.compiler.kernel_ir.schedule import ControlKernel, Schedule
 from staticgrad.ir.size import evaluate
 
 

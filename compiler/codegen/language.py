@@ -14,22 +14,18 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from staticgrad.compiler.codegen import draws, gamma_draw, philox, poisson_draw
-from staticgrad.compiler.codegen.bits import BITS
-from staticgrad.compiler.codegen.division import DIVISION
-from staticgrad.compiler.codegen.emitter import Emitter, Value
-from staticgrad.compiler.codegen.extremes import place_of_extreme
-from staticgrad.compiler.codegen.foreign import address_of, filled, seen
-from staticgrad.compiler.codegen.halves import rounding
-from staticgrad.compiler.codegen.mathlib import functions
-from staticgrad.compiler.codegen.mathlib_trigonometry import distance_bits
-from staticgrad.compiler.codegen.numbers import (
+from staticgrad.compiler.codegen.foreign_calls import address_of, filled, seen
+from staticgrad.compiler.codegen.llvm.conversions import (
     NUMBERS,
     constructor,
     convert,
     elementary,
 )
-from staticgrad.compiler.codegen.pointers import (
+from staticgrad.compiler.codegen.llvm.float_bits import BITS
+from staticgrad.compiler.codegen.llvm.half_precision import rounding
+from staticgrad.compiler.codegen.llvm.integer_division import DIVISION
+from staticgrad.compiler.codegen.llvm.ir_emitter import Emitter, Value
+from staticgrad.compiler.codegen.llvm.kernel_pointers import (
     load,
     operand,
     scratch,
@@ -38,16 +34,20 @@ from staticgrad.compiler.codegen.pointers import (
     unless_stopped,
     word,
 )
-from staticgrad.compiler.codegen.ranks import (
+from staticgrad.compiler.codegen.loops.extremes import place_of_extreme
+from staticgrad.compiler.codegen.loops.ranks import (
     from_rank,
     order_bits,
     order_float,
     rank_high,
     rank_low,
 )
-from staticgrad.compiler.codegen.running import running_sum
+from staticgrad.compiler.codegen.loops.running_sums import running_sum
+from staticgrad.compiler.codegen.math.function_table import functions
+from staticgrad.compiler.codegen.math.vector_trigonometry import distance_bits
+from staticgrad.compiler.codegen.random import draws_ir, gamma_ir, philox_ir, poisson_ir
 from staticgrad.compiler.codegen.status import check_index
-from staticgrad.compiler.codegen.tiles import SCHEMES, emitted
+from staticgrad.compiler.codegen.tiles.tile_calls import SCHEMES, emitted
 from staticgrad.ir.types import HALF, SUPPORTED, DType, computed
 
 _BINARY = frozenset(("power", "atan2", "hypot", "zeta", "gamma_slope"))
@@ -93,7 +93,7 @@ def _key(b: Any, args: Any, kinds: Any) -> list[Value]:
     ]
 
 
-def _draw(draw: draws.Draw) -> Any:
+def _draw(draw: draws_ir.Draw) -> Any:
     """An intrinsic of four key words and an int64 index: one element of a draw."""
     result = numba_type(draw.dtype)
 
@@ -102,7 +102,7 @@ def _draw(draw: draws.Draw) -> Any:
         kinds = (k0, k1, k2, k3)
 
         def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
-            return draws.element(b, draw, _key(b, args[:4], kinds), args[4])
+            return draws_ir.element(b, draw, _key(b, args[:4], kinds), args[4])
 
         return result(*kinds, types.int64), generate
 
@@ -127,7 +127,7 @@ def _fill(name: str) -> Any:
 
         def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
             key = _key(b, args[1:5], kinds)
-            return draws.fill(b, name, args[0], (*key, *args[5:]))
+            return draws_ir.fill(b, name, args[0], (*key, *args[5:]))
 
         return types.int64(area, *kinds, types.int64, types.int64), generate
 
@@ -143,7 +143,7 @@ def philox_word(
 
     def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
         words = _key(b, args, kinds)
-        return philox.word(b, words[:4], words[4], words[5])
+        return philox_ir.word(b, words[:4], words[4], words[5])
 
     return types.uint32(*kinds), generate
 
@@ -170,7 +170,7 @@ def high_product(typing: Any, x: Any, y: Any) -> Any:
     """``high_product(x, y)``: the upper half of a product of two uint64."""
 
     def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
-        return draws.high_product(b, *args)
+        return draws_ir.high_product(b, *args)
 
     return types.uint64(types.uint64, types.uint64), generate
 
@@ -258,9 +258,9 @@ def _elementary() -> dict[str, Callable[[], Any]]:
 
 
 def _draws() -> dict[str, Callable[[], Any]]:
-    made = draws.DRAWS.items()
+    made = draws_ir.DRAWS.items()
     found: dict[str, Callable[[], Any]] = {n: partial(_draw, draw) for n, draw in made}
-    found |= {f"fill_{name}": partial(_fill, name) for name in draws.DRAWS}
-    found["gamma"] = partial(_by_rejection, gamma_draw.gamma)
-    found["poisson"] = partial(_by_rejection, poisson_draw.poisson)
+    found |= {f"fill_{name}": partial(_fill, name) for name in draws_ir.DRAWS}
+    found["gamma"] = partial(_by_rejection, gamma_ir.gamma)
+    found["poisson"] = partial(_by_rejection, poisson_ir.poisson)
     return found

@@ -1,20 +1,20 @@
 """Scratch memory of a kernel: what each thread has for itself while it runs.
 
 First the areas that the kernel asks for, then those of its loops that run in blocks,
-which share them: an area of a block carries values from piece to piece (pieces.py) or
-holds a draw (drawing.py). Each area starts at a cache line.
+which share them: an area of a block carries values from piece to piece (split_bodies.py) or
+holds a draw (blocked_draws.py). Each area starts at a cache line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from staticgrad.compiler.codegen.drawing import drawn_in_blocks
-from staticgrad.compiler.codegen.draws import OVERHANG
-from staticgrad.compiler.codegen.pieces import BLOCK, Pieces
-from staticgrad.compiler.collapse import loops_of
-from staticgrad.compiler.kernels import LoopKernel
-from staticgrad.ir.aligned import ALIGNMENT
+from staticgrad.compiler.codegen.loops.blocked_draws import drawn_in_blocks
+from staticgrad.compiler.codegen.loops.split_bodies import BLOCK, Pieces
+from staticgrad.compiler.codegen.random.draws_ir import OVERHANG
+from staticgrad.compiler.kernel_ir.kernels import LoopKernel
+from staticgrad.compiler.kernel_ir.walks import loops_of
+from staticgrad.ir.alignment import ALIGNMENT
 from staticgrad.ir.size import evaluate
 
 

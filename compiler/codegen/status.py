@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from staticgrad.compiler.codegen.numbers import convert
+from staticgrad.compiler.codegen.llvm.conversions import convert
 
 INDEX_OUT_OF_RANGE = 1
 """The code of a bad index."""

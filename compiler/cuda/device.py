@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from staticgrad.compiler.codegen.cuda import CudaSource
+from staticgrad.compiler.cuda.source.cuda_loops import CudaSource
 from staticgrad.ir.types import DType
 
 Array = npt.NDArray[Any]

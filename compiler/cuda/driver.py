@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy.typing as npt
 
-from staticgrad.compiler.codegen.cuda import CudaSource
-from staticgrad.compiler.cuda.blas import Blas
-from staticgrad.compiler.cuda.compile import Image, compile_kernel
-from staticgrad.compiler.cuda.conditional import SETTER, SETTING
+from staticgrad.compiler.cuda.conditional_nodes import SETTER, SETTING
+from staticgrad.compiler.cuda.cublas import Blas
+from staticgrad.compiler.cuda.cuda_compile import Image, compile_kernel
 from staticgrad.compiler.cuda.device import Product
-from staticgrad.compiler.vm import STATUS_WORDS
+from staticgrad.compiler.cuda.source.cuda_loops import CudaSource
+from staticgrad.compiler.runtime.vm import STATUS_WORDS
 from staticgrad.errors import DeviceError
 
 Array = npt.NDArray[Any]

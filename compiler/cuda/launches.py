@@ -15,17 +15,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from staticgrad.compiler.codegen.cuda import CudaSource
-from staticgrad.compiler.codegen.cuda_expression import Expressions
-from staticgrad.compiler.codegen.cuda_statements import CODE, POSITION, VALUE
-from staticgrad.compiler.codegen.cuda_tiles import EDGE
-from staticgrad.compiler.codegen.cuda_typed import memory_name
-from staticgrad.compiler.codegen.writer import Writer
-from staticgrad.compiler.cuda.code import CudaCode
+from staticgrad.compiler.codegen.text_emitter import Writer
+from staticgrad.compiler.cuda.cuda_code import CudaCode
+from staticgrad.compiler.cuda.cuda_products import product_of
 from staticgrad.compiler.cuda.device import Device
-from staticgrad.compiler.cuda.hosting import host_call
-from staticgrad.compiler.cuda.products import product_of
-from staticgrad.compiler.cuda.steps import (
+from staticgrad.compiler.cuda.frame_steps import (
     Again,
     Argument,
     Clear,
@@ -44,13 +38,19 @@ from staticgrad.compiler.cuda.steps import (
     Unless,
     Zero,
 )
-from staticgrad.compiler.failures import refuse_empty_extents
-from staticgrad.compiler.finish import finish_values, slots_and_out
-from staticgrad.compiler.flat import Mark, Spread, spread
-from staticgrad.compiler.kernels import FinishKernel, GemmKernel, LoopKernel
-from staticgrad.compiler.plan import Plan
-from staticgrad.compiler.schedule import output_targets
-from staticgrad.compiler.vm import NON_FINITE
+from staticgrad.compiler.cuda.host_functions import host_call
+from staticgrad.compiler.cuda.source.cuda_loops import CudaSource
+from staticgrad.compiler.cuda.source.expression_text import Expressions
+from staticgrad.compiler.cuda.source.statement_lines import CODE, POSITION, VALUE
+from staticgrad.compiler.cuda.source.tile_copies import EDGE
+from staticgrad.compiler.cuda.source.typed_text import memory_name
+from staticgrad.compiler.kernel_ir.combine_partials import finish_values, slots_and_out
+from staticgrad.compiler.kernel_ir.flat import Mark, Spread, spread
+from staticgrad.compiler.kernel_ir.kernels import FinishKernel, GemmKernel, LoopKernel
+from staticgrad.compiler.kernel_ir.plan import Plan
+from staticgrad.compiler.kernel_ir.schedule import output_targets
+from staticgrad.compiler.runtime.failures import refuse_empty_extents
+from staticgrad.compiler.runtime.vm import NON_FINITE
 from staticgrad.errors import CompilerBug, GraphError
 from staticgrad.ir.size import evaluate
 from staticgrad.ir.types import INT64

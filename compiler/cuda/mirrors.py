@@ -1,7 +1,7 @@
 """Mirrors: parameters and states that stay on the device between calls.
 
 A storage is owned by the host or by one device. The first call on a device uploads it;
-from then on it is *away* (see ir/node.py): reading a value copies it back if a kernel
+from then on it is *away* (see node.py): reading a value copies it back if a kernel
 has changed it, and whoever wants to use the host's memory itself brings it home, so
 that the next call on the device uploads it again.
 """

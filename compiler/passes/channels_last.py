@@ -23,7 +23,7 @@ from staticgrad.compiler.passes.match import by_rule, is_op
 from staticgrad.ir.graph import Graph, apply, rewrite
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Elementwise, Reduce
-from staticgrad.ops.views import reshaped, transposed
+from staticgrad.ops.movement.views import reshaped, transposed
 
 FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.compiler.operand_casts import operand_casts
+from staticgrad.compiler.passes.operand_casts import operand_casts
 from staticgrad.ir.graph import Graph, rewrite
 from staticgrad.ir.node import Constant, Node, Tensor
 from staticgrad.ir.op import Leaf

@@ -21,10 +21,10 @@ from staticgrad.compiler.passes.match import is_op, number, replaced
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import Shape
+from staticgrad.ops.movement.placement import joined
+from staticgrad.ops.movement.reshaping import broadcasted
+from staticgrad.ops.movement.slicing import cut
 from staticgrad.ops.named import named
-from staticgrad.ops.pieces import joined
-from staticgrad.ops.shape import broadcasted
-from staticgrad.ops.slicing import cut
 
 MOST_PIECES = 32
 

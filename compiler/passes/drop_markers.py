@@ -2,7 +2,7 @@
 = xs``, ``reduce_max(x, nonempty) = reduce_max(x)``, which a softmax may share.
 
 Markers: only differentiation looks at them, at the last what requires something of
-sizes (compiler/requirements.py), for which the graph as it was built is kept.
+sizes (size_requirements.py), for which the graph as it was built is kept.
 
 Runs after differentiation, never before it.
 """

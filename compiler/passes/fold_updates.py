@@ -22,8 +22,8 @@ from staticgrad.ir.graph import Graph, apply, deriving
 from staticgrad.ir.node import Stored, Tensor, seen_through
 from staticgrad.ir.op import Elementwise
 from staticgrad.ir.size import evaluate
-from staticgrad.ops.products import MATMUL_ADD
-from staticgrad.ops.views import reshaped, transposed
+from staticgrad.ops.linear.matrix_products import MATMUL_ADD
+from staticgrad.ops.movement.views import reshaped, transposed
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.compiler.passes.bodies import placeholder
+from staticgrad.compiler.passes.body_parts import placeholder
 from staticgrad.ir.graph import (
     Graph,
     Rule,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
-from staticgrad.compiler.passes.bodies import Parts, made, outputs_of, parts_of
+from staticgrad.compiler.passes.body_parts import Parts, made, outputs_of, parts_of
 from staticgrad.ir.graph import Graph, deriving, rebuilt
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Control

@@ -24,8 +24,8 @@ from staticgrad.ir.op import (
     Position,
     Reduce,
 )
-from staticgrad.ops.index import taken
-from staticgrad.ops.shape import broadcasted, reshaped
+from staticgrad.ops.movement.checked_index import taken
+from staticgrad.ops.movement.reshaping import broadcasted, reshaped
 
 MOST_STEPS = 8  # elementwise operations that are moved to one element
 

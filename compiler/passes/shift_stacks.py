@@ -17,9 +17,9 @@ from staticgrad.ir.graph import Graph, apply, rewrite
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Control, Matmul, View
 from staticgrad.ir.size import Dim, product
+from staticgrad.ops.linear.matrix_products import MATMUL_ADD
+from staticgrad.ops.movement.views import reshaped, transposed
 from staticgrad.ops.named import named
-from staticgrad.ops.products import MATMUL_ADD
-from staticgrad.ops.views import reshaped, transposed
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from staticgrad.compiler.passes.bodies import (
+from staticgrad.compiler.passes.body_parts import (
     changed_controls,
     placeholder,
     with_inputs_for,

@@ -30,9 +30,9 @@ from staticgrad.ir.graph import Graph, rewrite
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Elementwise, Extent, Reduce, View
 from staticgrad.ir.size import Dim
-from staticgrad.ops.activations import logaddexp
+from staticgrad.ops.elementwise.activations import logaddexp
+from staticgrad.ops.movement.reshaping import broadcasted, reshaped
 from staticgrad.ops.named import named
-from staticgrad.ops.shape import broadcasted, reshaped
 
 MOST_TERMS = 16  # of a sum that is looked through for squares
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from staticgrad.compiler.passes.bodies import (
+from staticgrad.compiler.passes.body_parts import (
     Parts,
     changed_controls,
     made,

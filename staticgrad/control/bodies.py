@@ -48,7 +48,7 @@ class Closed:
 
     ``graph.shared["traced"]`` has what took the place of traced tensors, by the number
     of their node and their index in it, ``graph.shared["captured"]`` the placeholders
-    of captures: so tapping_bodies.py finds what the user knows.
+    of captures: so tapping_in_bodies.py finds what the user knows.
     """
 
     graphs: tuple[Graph, ...]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from staticgrad.control.bodies import Traced, close, matching, traced
+from staticgrad.control.carries import settled
 from staticgrad.control.records import SWITCH
-from staticgrad.control.settling import settled
 from staticgrad.errors import DTypeError, GraphError, ShapeError
 from staticgrad.ir.graph import apply_multi
 from staticgrad.ir.node import Tensor
@@ -15,7 +15,7 @@ from staticgrad.ir.source import at, here
 from staticgrad.ir.types import BOOL, INT64, promote
 from staticgrad.ops.casting import cast
 from staticgrad.ops.named import named
-from staticgrad.ops.promote import ArrayLike, as_tensor
+from staticgrad.ops.promotion import ArrayLike, as_tensor
 from staticgrad.trees import unflatten
 
 

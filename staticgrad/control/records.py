@@ -3,10 +3,10 @@
 The last one is what derivatives are made of that keep few states of a loop.
 
 Their bodies are nested Graphs whose captures are explicit inputs; what the inputs and
-outputs are is told by Control (ir/op.py). The rules here compare the bodies with the
+outputs are is told by Control (op.py). The rules here compare the bodies with the
 operands, so the verifier finds a body that does not fit.
 
-Derivatives are made by control_cotangents.py and control_tangents.py, which need the
+Derivatives are made by reverse_control.py and forward_control.py, which need the
 derivatives of bodies.
 """
 

@@ -27,7 +27,7 @@ Update = tuple[Stored, Tensor]
 
 
 class Precision(Protocol):
-    """Decides in which dtypes an op runs; see staticgrad/amp.py."""
+    """Decides in which dtypes an op runs; see amp.py."""
 
     def operands(self, op: Op, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """`inputs`, cast where `op` is to run in another dtype."""

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.errors import DTypeError, ShapeError
-from staticgrad.ir.aligned import aligned_copy
+from staticgrad.ir.alignment import aligned_copy
 from staticgrad.ir.op import Op, View
 from staticgrad.ir.size import Dim, Shape
 from staticgrad.ir.source import Source, at, here

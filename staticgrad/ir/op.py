@@ -19,9 +19,9 @@ Two rules are needed only where neither the kind of `code` nor the vjp decides:
 
 * ``jvp(ts, y, *xs, **attrs)`` gives the tangent of y, where ts holds a tangent or None
   per input; or it is a word: "linear" in all float inputs together, "multilinear" in
-  each of them, "transposed" for that of the vjp. Otherwise tangents.py derives it.
+  each of them, "transposed" for that of the vjp. Otherwise forward.py derives it.
 * ``batch(n, *xs, **attrs)`` gives the result for n examples at once: each x has a
-  leading axis of n, and so has the result. Otherwise batching.py derives it from the
+  leading axis of n, and so has the result. Otherwise batch_rules.py derives it from the
   kind, and attributes by their names, which mean the same in every op (LEADING there).
 """
 
@@ -270,7 +270,7 @@ class MatmulAdd:
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """One of three that make each other's derivatives (ops/convolution.py).
+    """One of three that make each other's derivatives (convolution.py).
 
     ``result = image * kernels``: `part` says which of them the op makes of the two
     others, given in that order: "result" of (image, kernels), "input" of (result,
@@ -282,7 +282,7 @@ class Convolution:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """One of the ops about the largest elements of windows (ops/pooling.py)."""
+    """One of the ops about the largest elements of windows (pooling_ops.py)."""
 
     part: Literal["maximum", "index", "pick", "spread"]
 
@@ -311,7 +311,7 @@ class Control:
     gives the new carries, at most ``attrs["limit"]`` times (-1: unbounded). The node's
     outputs are the last carries and the number of times (int64); where
     ``attrs["kept"]`` names carries, then also which of their values are kept (int64,
-    see compiler/snapshots.py) and ``attrs["checkpoints"]`` values of each.
+    see revolve.py) and ``attrs["checkpoints"]`` values of each.
 
     "replay": the steps of a loop are reversed, the last one first. Input 0 (int64) says
     how many there are; where they are ``attrs["noted"]`` it is followed by what a
@@ -328,7 +328,7 @@ class Control:
 
 
 def snapshot_words(snapshots: int) -> int:
-    """How many int64 say which states of a loop are kept (compiler/snapshots.py)."""
+    """How many int64 say which states of a loop are kept (revolve.py)."""
     return 16 + 3 * snapshots
 
 

@@ -79,5 +79,5 @@ def called(source: Source | None, name: str) -> str:
 
 
 def at(source: Source | None) -> str:
-    """`` at train.py:41``, or nothing where the line is unknown."""
+    """`` at trainer.py:41``, or nothing where the line is unknown."""
     return "" if source is None else f"  at {source}"

@@ -3,7 +3,7 @@
 Layouts are PyTorch's: ``Linear.weight`` is (out, in), classes lie on axis 1.
 """
 
-from staticgrad.nn.activations import (
+from staticgrad.nn.activation_layers import (
     ELU,
     GELU,
     Identity,

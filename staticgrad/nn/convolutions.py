@@ -2,7 +2,7 @@
 
 Images are (batch, channels, height, width) or, without a batch, (channels, height,
 width); kernels are (filters, channels, height, width). The ops work with the channels
-last (ops/convolution.py); the transposes between them vanish when a graph is compiled.
+last (convolution.py); the transposes between them vanish when a graph is compiled.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import Dim
-from staticgrad.nn.geometry import (
+from staticgrad.nn.window_geometry import (
     channels_first,
     channels_last,
     in_two,
@@ -20,11 +20,11 @@ from staticgrad.nn.geometry import (
     paddings,
     per_axis,
 )
-from staticgrad.ops.arithmetic import add
 from staticgrad.ops.casting import cast
-from staticgrad.ops.convolution import conv, conv_input, geometry
-from staticgrad.ops.padding import pad
-from staticgrad.ops.promote import ArrayLike, promoted
+from staticgrad.ops.elementwise.arithmetic import add
+from staticgrad.ops.linear.convolution import conv, conv_input, geometry
+from staticgrad.ops.movement.padding import pad
+from staticgrad.ops.promotion import ArrayLike, promoted
 from staticgrad.ops.rules import shape_error
 
 

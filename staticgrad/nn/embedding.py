@@ -7,11 +7,11 @@ from staticgrad.errors import DTypeError, ShapeError
 from staticgrad.ir.node import Parameter, Tensor
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import kind_of
-from staticgrad.nn import initial
+from staticgrad.nn import initial_values
 from staticgrad.nn.module import Module
-from staticgrad.ops.index import taken
-from staticgrad.ops.keys import as_index
-from staticgrad.ops.promote import as_tensor
+from staticgrad.ops.movement.checked_index import taken
+from staticgrad.ops.movement.index_keys import as_index
+from staticgrad.ops.promotion import as_tensor
 
 
 class Embedding(Module):
@@ -28,7 +28,7 @@ class Embedding(Module):
                 f"Embedding requires sizes of at least 1, got {entries} and {features}"
                 f"{at(here())}"
             )
-        start = initial.normal((entries, features))
+        start = initial_values.normal((entries, features))
         self.weight: Parameter = ops.parameter(start, name="embedding.weight")
 
     def __repr__(self) -> str:

@@ -13,9 +13,9 @@ from staticgrad import ops
 from staticgrad.errors import ShapeError
 from staticgrad.ir.node import Parameter, Tensor
 from staticgrad.ir.source import at, here
-from staticgrad.nn import convolutions, initial, pooling
-from staticgrad.nn.geometry import Ints, per_axis
+from staticgrad.nn import convolutions, initial_values, pooling
 from staticgrad.nn.module import Module
+from staticgrad.nn.window_geometry import Ints, per_axis
 
 
 class _Convolution(Module):
@@ -40,12 +40,13 @@ class _Convolution(Module):
         shape: Ints = (outer, inner // groups, *window)
         bound = 1 / math.sqrt(math.prod(shape[1:]))
         self.weight: Parameter = ops.parameter(
-            initial.uniform(shape, bound), name=f"{name.lower()}.weight"
+            initial_values.uniform(shape, bound), name=f"{name.lower()}.weight"
         )
         self.bias: Parameter | None = None
         if bias:
             self.bias = ops.parameter(
-                initial.uniform((out_channels,), bound), name=f"{name.lower()}.bias"
+                initial_values.uniform((out_channels,), bound),
+                name=f"{name.lower()}.bias",
             )
 
     def __repr__(self) -> str:

@@ -16,9 +16,9 @@ from staticgrad.errors import GraphError, ShapeError
 from staticgrad.ir.node import Parameter, Tensor
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import is_half
-from staticgrad.nn import initial
+from staticgrad.nn import initial_values
 from staticgrad.nn.module import Module
-from staticgrad.ops.promote import as_tensor
+from staticgrad.ops.promotion import as_tensor
 
 
 class Linear(Module):
@@ -35,11 +35,11 @@ class Linear(Module):
                 f"{at(here())}"
             )
         bound = 1 / math.sqrt(inputs)
-        weight = initial.uniform((outputs, inputs), bound)
+        weight = initial_values.uniform((outputs, inputs), bound)
         self.weight: Parameter = ops.parameter(weight, name="linear.weight")
         self.bias: Parameter | None = None
         if bias:
-            start = initial.uniform((outputs,), bound)
+            start = initial_values.uniform((outputs,), bound)
             self.bias = ops.parameter(start, name="linear.bias")
 
     def __repr__(self) -> str:

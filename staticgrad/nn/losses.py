@@ -16,8 +16,8 @@ from staticgrad.errors import DTypeError, GraphError, ShapeError
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import INT32, INT64, is_float, kind_of
-from staticgrad.ops.index import checked, position
-from staticgrad.ops.promote import ArrayLike, as_tensor, widened
+from staticgrad.ops.movement.checked_index import checked, position
+from staticgrad.ops.promotion import ArrayLike, as_tensor, widened
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from staticgrad.errors import GraphError, ShapeError
-from staticgrad.hooks import gate
+from staticgrad.hooks.hooks import gate
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import is_float

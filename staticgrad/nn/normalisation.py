@@ -26,9 +26,9 @@ from staticgrad.ir.node import Parameter, State, Tensor
 from staticgrad.ir.size import Size, product
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import computed, is_half
-from staticgrad.nn import initial
+from staticgrad.nn import initial_values
 from staticgrad.nn.module import Module
-from staticgrad.ops.promote import as_tensor, widened
+from staticgrad.ops.promotion import as_tensor, widened
 
 
 @widened
@@ -226,7 +226,7 @@ class _BatchNorm(Module):
             )
         self.channels, self.eps, self.momentum = channels, eps, float(momentum)
         self.weight, self.bias = _weight_and_bias((channels,), affine)
-        start = initial.filled((channels,), 0.0)
+        start = initial_values.filled((channels,), 0.0)
         kind = computed(start.dtype)
         self.running_mean: State = ops.state(start.astype(kind), name="running_mean")
         self.running_var: State = ops.state(np.ones(channels, kind), name="running_var")
@@ -306,8 +306,8 @@ def _weight_and_bias(
         )
     if not affine:
         return None, None
-    weight = ops.parameter(initial.filled(shape, 1.0), name="norm.weight")
-    return weight, ops.parameter(initial.filled(shape, 0.0), name="norm.bias")
+    weight = ops.parameter(initial_values.filled(shape, 1.0), name="norm.weight")
+    return weight, ops.parameter(initial_values.filled(shape, 0.0), name="norm.bias")
 
 
 def _last_axes(name: str, x: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -15,25 +15,25 @@ from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import Dim, Shape
 from staticgrad.ir.types import is_float
-from staticgrad.nn.geometry import (
+from staticgrad.nn.window_geometry import (
     channels_first,
     channels_last,
     in_two,
     per_axis,
 )
-from staticgrad.ops.arithmetic import multiply
-from staticgrad.ops.contraction import einsum
-from staticgrad.ops.convolution import conv, geometry, window_count
-from staticgrad.ops.division import divide
-from staticgrad.ops.fill import ones
-from staticgrad.ops.pieces import PAD
-from staticgrad.ops.pooling import MAX_POOL
-from staticgrad.ops.promote import ArrayLike, as_tensor
-from staticgrad.ops.reduce import sum as total
+from staticgrad.ops.elementwise.arithmetic import multiply
+from staticgrad.ops.elementwise.division import divide
+from staticgrad.ops.linear.contractions import einsum
+from staticgrad.ops.linear.convolution import conv, geometry, window_count
+from staticgrad.ops.linear.pooling_ops import MAX_POOL
+from staticgrad.ops.movement.filling import ones
+from staticgrad.ops.movement.placement import PAD
+from staticgrad.ops.movement.slicing import SLICE
+from staticgrad.ops.movement.views import reshaped
+from staticgrad.ops.promotion import ArrayLike, as_tensor
+from staticgrad.ops.reductions.reduce import sum as total
+from staticgrad.ops.reductions.statistics import mean
 from staticgrad.ops.rules import dtype_error, shape_error
-from staticgrad.ops.slicing import SLICE
-from staticgrad.ops.statistics import mean
-from staticgrad.ops.views import reshaped
 
 Array = npt.NDArray[Any]
 

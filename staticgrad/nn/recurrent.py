@@ -24,10 +24,10 @@ from staticgrad.errors import GraphError, ShapeError
 from staticgrad.ir.node import Parameter, Tensor
 from staticgrad.ir.size import Dim
 from staticgrad.ir.source import at, here
-from staticgrad.nn import initial
+from staticgrad.nn import initial_values
 from staticgrad.nn.layers import Dropout
 from staticgrad.nn.module import Module
-from staticgrad.ops.promote import as_tensor
+from staticgrad.ops.promotion import as_tensor
 
 State: TypeAlias = tuple[Tensor, ...]
 Step: TypeAlias = Callable[[State, Tensor, Tensor, "Tensor | None"], State]
@@ -88,7 +88,7 @@ class _Cell(Module):
         bound = 1 / math.sqrt(hidden)
 
         def start(name: str, *shape: int) -> Parameter:
-            return ops.parameter(initial.uniform(shape, bound), name=name)
+            return ops.parameter(initial_values.uniform(shape, bound), name=name)
 
         self.weight_ih: Parameter = start("weight_ih", gates, inputs)
         self.weight_hh: Parameter = start("weight_hh", gates, hidden)
@@ -189,7 +189,7 @@ class _Recurrent(Module):
                     shapes += [("bias_ih", (gates,)), ("bias_hh", (gates,))]
                 for name, shape in shapes:
                     path = f"{name}_l{layer}{suffix}"
-                    start = initial.uniform(shape, bound)
+                    start = initial_values.uniform(shape, bound)
                     setattr(self, path, ops.parameter(start, name=path))
 
     def _run(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:

@@ -14,11 +14,11 @@ from staticgrad.errors import GraphError, ShapeError
 from staticgrad.ir.node import Parameter, Tensor
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import computed
-from staticgrad.nn import initial
+from staticgrad.nn import initial_values
 from staticgrad.nn.layers import Dropout, Linear
 from staticgrad.nn.module import Module
 from staticgrad.nn.normalisation import LayerNorm
-from staticgrad.ops.promote import as_tensor
+from staticgrad.ops.promotion import as_tensor
 
 MASKED = -1e30  # a score that no softmax sees, though not -inf: a row may be all masked
 
@@ -79,15 +79,15 @@ class MultiHeadAttention(Module):
             )
         self.features, self.heads = features, heads
         bound = math.sqrt(6 / (4 * features))
-        start = initial.uniform((3 * features, features), bound)
+        start = initial_values.uniform((3 * features, features), bound)
         self.in_proj_weight: Parameter = ops.parameter(start, name="in_proj_weight")
         self.in_proj_bias: Parameter | None = None
         if bias:
-            zeros = initial.filled((3 * features,), 0.0)
+            zeros = initial_values.filled((3 * features,), 0.0)
             self.in_proj_bias = ops.parameter(zeros, name="in_proj_bias")
         self.out_proj = Linear(features, features, bias)
         if self.out_proj.bias is not None:
-            self.out_proj.bias.value = initial.filled((features,), 0.0)
+            self.out_proj.bias.value = initial_values.filled((features,), 0.0)
 
     def __repr__(self) -> str:
         return f"MultiHeadAttention({self.features}, {self.heads})"

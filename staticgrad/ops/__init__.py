@@ -5,11 +5,8 @@ Importing this package defines every op and gives Tensor its operators and metho
 
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import Size
-from staticgrad.ops import convolution as convolution
-from staticgrad.ops import linalg, methods, protocol, random
-from staticgrad.ops import pooling as pooling
-from staticgrad.ops import weaving as weaving
-from staticgrad.ops.activations import (
+from staticgrad.ops import methods, protocol, random
+from staticgrad.ops.elementwise.activations import (
     clip,
     elu,
     gelu,
@@ -23,7 +20,7 @@ from staticgrad.ops.activations import (
     relu,
     silu,
 )
-from staticgrad.ops.arithmetic import (
+from staticgrad.ops.elementwise.arithmetic import (
     absolute,
     add,
     fabs,
@@ -33,18 +30,8 @@ from staticgrad.ops.arithmetic import (
     sign,
     subtract,
 )
-from staticgrad.ops.bits import (
-    bitwise_and,
-    bitwise_or,
-    bitwise_xor,
-    gcd,
-    invert,
-    lcm,
-    left_shift,
-    right_shift,
-)
-from staticgrad.ops.choice import maximum, minimum, where
-from staticgrad.ops.compare import (
+from staticgrad.ops.elementwise.choice import maximum, minimum, where
+from staticgrad.ops.elementwise.compare import (
     equal,
     greater,
     greater_equal,
@@ -55,36 +42,14 @@ from staticgrad.ops.compare import (
     less_equal,
     not_equal,
 )
-from staticgrad.ops.contraction import (
-    einsum,
-    inner,
-    kron,
-    matvec,
-    tensordot,
-    vdot,
-    vecdot,
-    vecmat,
-)
-from staticgrad.ops.diagonals import (
-    diag,
-    diag_indices,
-    diagflat,
-    diagonal,
-    trace,
-    tri,
-    tril,
-    tril_indices,
-    triu,
-    triu_indices,
-)
-from staticgrad.ops.division import (
+from staticgrad.ops.elementwise.division import (
     divide,
     floor_divide,
     reciprocal,
     remainder,
     true_divide,
 )
-from staticgrad.ops.exponentials import (
+from staticgrad.ops.elementwise.exponentials import (
     cbrt,
     exp2,
     float_power,
@@ -93,18 +58,7 @@ from staticgrad.ops.exponentials import (
     logaddexp2,
     xlogy,
 )
-from staticgrad.ops.fill import (
-    arange,
-    eye,
-    full,
-    full_like,
-    identity,
-    ones,
-    ones_like,
-    zeros,
-    zeros_like,
-)
-from staticgrad.ops.functions import (
+from staticgrad.ops.elementwise.functions import (
     ceil,
     cos,
     erf,
@@ -122,48 +76,31 @@ from staticgrad.ops.functions import (
     sqrt,
     tanh,
 )
-from staticgrad.ops.grids import (
-    cross,
-    indices,
-    ix_,
-    meshgrid,
-    ravel_multi_index,
-    unravel_index,
-    vander,
+from staticgrad.ops.elementwise.hyperbolic import arccosh, arcsinh, arctanh, cosh, sinh
+from staticgrad.ops.elementwise.integers import (
+    bitwise_and,
+    bitwise_or,
+    bitwise_xor,
+    gcd,
+    invert,
+    lcm,
+    left_shift,
+    right_shift,
 )
-from staticgrad.ops.histograms import (
-    histogram,
-    histogram_bin_edges,
+from staticgrad.ops.elementwise.logic import (
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
 )
-from staticgrad.ops.hyperbolic import arccosh, arcsinh, arctanh, cosh, sinh
-from staticgrad.ops.indexing import (
-    one_hot,
-    put_along_axis,
-    scatter_add,
-    take,
-    take_along_axis,
+from staticgrad.ops.elementwise.powers import power, square
+from staticgrad.ops.elementwise.representation import (
+    bitwise_count,
+    frexp,
+    nextafter,
+    spacing,
 )
-from staticgrad.ops.interpolation import (
-    gradient,
-    interp,
-    isin,
-    unwrap,
-)
-from staticgrad.ops.leaves import constant, input, parameter, state
-from staticgrad.ops.logic import logical_and, logical_not, logical_or, logical_xor
-from staticgrad.ops.nan import (
-    nanargmax,
-    nanargmin,
-    nanmax,
-    nanmean,
-    nanmin,
-    nanprod,
-    nanstd,
-    nansum,
-    nanvar,
-)
-from staticgrad.ops.padding import pad
-from staticgrad.ops.parts import (
+from staticgrad.ops.elementwise.signs import (
     conjugate,
     copysign,
     divmod,
@@ -178,7 +115,86 @@ from staticgrad.ops.parts import (
     signbit,
     trunc,
 )
-from staticgrad.ops.place import (
+from staticgrad.ops.elementwise.special import digamma, erfc, erfinv, lgamma, polygamma
+from staticgrad.ops.elementwise.trigonometry import (
+    angle,
+    arccos,
+    arcsin,
+    arctan,
+    arctan2,
+    deg2rad,
+    hypot,
+    rad2deg,
+    sinc,
+    tan,
+)
+from staticgrad.ops.leaves import constant, input, parameter, state
+from staticgrad.ops.linear import convolution as convolution
+from staticgrad.ops.linear import linalg
+from staticgrad.ops.linear import pooling_ops as pooling
+from staticgrad.ops.linear.contractions import (
+    einsum,
+    inner,
+    kron,
+    matvec,
+    tensordot,
+    vdot,
+    vecdot,
+    vecmat,
+)
+from staticgrad.ops.linear.matrix_products import dot, matmul, outer
+from staticgrad.ops.linear.polynomials import (
+    convolve,
+    correlate,
+    poly,
+    polyadd,
+    polyder,
+    polyint,
+    polymul,
+    polysub,
+    polyval,
+)
+from staticgrad.ops.movement import interleave as weaving
+from staticgrad.ops.movement.diagonals import (
+    diag,
+    diag_indices,
+    diagflat,
+    diagonal,
+    trace,
+    tri,
+    tril,
+    tril_indices,
+    triu,
+    triu_indices,
+)
+from staticgrad.ops.movement.filling import (
+    arange,
+    eye,
+    full,
+    full_like,
+    identity,
+    ones,
+    ones_like,
+    zeros,
+    zeros_like,
+)
+from staticgrad.ops.movement.grids import (
+    cross,
+    indices,
+    ix_,
+    meshgrid,
+    ravel_multi_index,
+    unravel_index,
+    vander,
+)
+from staticgrad.ops.movement.indexing import (
+    one_hot,
+    put_along_axis,
+    scatter_add,
+    take,
+    take_along_axis,
+)
+from staticgrad.ops.movement.joining import (
     append,
     atleast_1d,
     atleast_2d,
@@ -193,22 +209,8 @@ from staticgrad.ops.place import (
     stack,
     vstack,
 )
-from staticgrad.ops.polynomials import (
-    convolve,
-    correlate,
-    poly,
-    polyadd,
-    polyder,
-    polyint,
-    polymul,
-    polysub,
-    polyval,
-)
-from staticgrad.ops.powers import power, square
-from staticgrad.ops.products import dot, matmul, outer
-from staticgrad.ops.promote import as_tensor, astype, result_type, stop_gradient
-from staticgrad.ops.reduce import all, any, max, min, prod, sum
-from staticgrad.ops.repetition import (
+from staticgrad.ops.movement.padding import pad
+from staticgrad.ops.movement.repetition import (
     fliplr,
     flipud,
     repeat,
@@ -216,47 +218,7 @@ from staticgrad.ops.repetition import (
     rot90,
     tile,
 )
-from staticgrad.ops.representation import (
-    bitwise_count,
-    frexp,
-    nextafter,
-    spacing,
-)
-from staticgrad.ops.scans import (
-    cumprod,
-    cumsum,
-    cumulative_prod,
-    cumulative_sum,
-    nancumprod,
-    nancumsum,
-)
-from staticgrad.ops.segments import (
-    bincount,
-    digitize,
-    searchsorted,
-    segment_max,
-    segment_mean,
-    segment_min,
-    segment_prod,
-    segment_sum,
-)
-from staticgrad.ops.selection import (
-    top_k,
-)
-from staticgrad.ops.series import (
-    array_equiv,
-    copy,
-    corrcoef,
-    cov,
-    diff,
-    ediff1d,
-    iscomplex,
-    isreal,
-    select,
-    trapezoid,
-    unstack,
-)
-from staticgrad.ops.shape import (
+from staticgrad.ops.movement.reshaping import (
     broadcast_arrays,
     broadcast_to,
     expand_dims,
@@ -269,16 +231,79 @@ from staticgrad.ops.shape import (
     swapaxes,
     transpose,
 )
-from staticgrad.ops.slicing import array_split, dsplit, flip, hsplit, split, vsplit
-from staticgrad.ops.sorting import argsort, sort
-from staticgrad.ops.spaces import (
+from staticgrad.ops.movement.slicing import (
+    array_split,
+    dsplit,
+    flip,
+    hsplit,
+    split,
+    vsplit,
+)
+from staticgrad.ops.movement.spaces import (
     geomspace,
     linspace,
     logspace,
 )
-from staticgrad.ops.special import digamma, erfc, erfinv, lgamma, polygamma
-from staticgrad.ops.stateful import by_mode, update
-from staticgrad.ops.statistics import (
+from staticgrad.ops.movement.windows import (
+    dynamic_slice,
+    dynamic_update_slice,
+)
+from staticgrad.ops.promotion import as_tensor, astype, result_type, stop_gradient
+from staticgrad.ops.reductions.histograms import (
+    histogram,
+    histogram_bin_edges,
+)
+from staticgrad.ops.reductions.interpolation import (
+    gradient,
+    interp,
+    isin,
+    unwrap,
+)
+from staticgrad.ops.reductions.nan_reductions import (
+    nanargmax,
+    nanargmin,
+    nanmax,
+    nanmean,
+    nanmin,
+    nanprod,
+    nanstd,
+    nansum,
+    nanvar,
+)
+from staticgrad.ops.reductions.reduce import all, any, max, min, prod, sum
+from staticgrad.ops.reductions.scans import (
+    cumprod,
+    cumsum,
+    cumulative_prod,
+    cumulative_sum,
+    nancumprod,
+    nancumsum,
+)
+from staticgrad.ops.reductions.segments import (
+    bincount,
+    digitize,
+    searchsorted,
+    segment_max,
+    segment_mean,
+    segment_min,
+    segment_prod,
+    segment_sum,
+)
+from staticgrad.ops.reductions.series import (
+    array_equiv,
+    copy,
+    corrcoef,
+    cov,
+    diff,
+    ediff1d,
+    iscomplex,
+    isreal,
+    select,
+    trapezoid,
+    unstack,
+)
+from staticgrad.ops.reductions.sorting import argsort, sort
+from staticgrad.ops.reductions.statistics import (
     allclose,
     argmax,
     argmin,
@@ -293,22 +318,10 @@ from staticgrad.ops.statistics import (
     std,
     var,
 )
-from staticgrad.ops.trigonometry import (
-    angle,
-    arccos,
-    arcsin,
-    arctan,
-    arctan2,
-    deg2rad,
-    hypot,
-    rad2deg,
-    sinc,
-    tan,
+from staticgrad.ops.reductions.top_elements import (
+    top_k,
 )
-from staticgrad.ops.windows import (
-    dynamic_slice,
-    dynamic_update_slice,
-)
+from staticgrad.ops.stateful import by_mode, update
 
 abs = absolute
 acos, asin, atan, atan2 = arccos, arcsin, arctan, arctan2

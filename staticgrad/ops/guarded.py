@@ -9,7 +9,7 @@ In the other factor they are 0 there, so derivatives of any order stay finite.
     guarded_divide(g, d)   = 0 if g == 0 else g / d
     guarded_multiply(g, d) = 0 if g == 0 else g * d
 
-Where d is known to be finite, or not to be 0, they are plain (ranges.py).
+Where d is known to be finite, or not to be 0, they are plain (value_ranges.py).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from staticgrad.ir.op import Elementwise, define
 from staticgrad.ops.examples import bad_pair, pairs
 from staticgrad.ops.leaves import frozen
 from staticgrad.ops.named import named
-from staticgrad.ops.ranges import is_finite, is_nonzero
 from staticgrad.ops.rules import broadcast, quiet, same_dtype
+from staticgrad.ops.value_ranges import is_finite, is_nonzero
 
 Array = npt.NDArray[Any]
 

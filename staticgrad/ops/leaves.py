@@ -1,6 +1,6 @@
 """Leaves: inputs, parameters, states and constants.
 
-Each leaf is a node without inputs whose Tensor has a class of its own (ir/node.py).
+Each leaf is a node without inputs whose Tensor has a class of its own (node.py).
 Parameters and states own their storage, which every executable shares.
 """
 

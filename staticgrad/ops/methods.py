@@ -1,6 +1,6 @@
 """The operators and methods of Tensor, installed by `install`.
 
-Their declarations for type checkers are in ir/node.py. What would ask a Tensor for its
+Their declarations for type checkers are in node.py. What would ask a Tensor for its
 value (``if``, ``float``, ``np.asarray``) raises an error that says what to do instead.
 """
 
@@ -15,30 +15,24 @@ from staticgrad.errors import GraphError
 from staticgrad.ir.node import Stored, Tensor
 from staticgrad.ir.size import Dim, Size
 from staticgrad.ir.source import at, here
-from staticgrad.ops import (
+from staticgrad.ops import leaves
+from staticgrad.ops.elementwise import (
     arithmetic,
-    bits,
     compare,
-    diagonals,
     division,
     functions,
-    indexing,
-    leaves,
-    parts,
+    integers,
     powers,
-    products,
-    repetition,
-    scans,
-    segments,
-    shape,
-    sorting,
-    statistics,
+    signs,
 )
-from staticgrad.ops import reduce as reductions
-from staticgrad.ops.activations import clip
-from staticgrad.ops.at import at_of
-from staticgrad.ops.promote import as_tensor, astype
+from staticgrad.ops.elementwise.activations import clip
+from staticgrad.ops.linear import matrix_products
+from staticgrad.ops.movement import diagonals, indexing, repetition, reshaping
+from staticgrad.ops.movement.indexed_updates import at_of
+from staticgrad.ops.promotion import as_tensor, astype
 from staticgrad.ops.protocol import EQUIVALENTS, array_function, array_ufunc
+from staticgrad.ops.reductions import reduce as reductions
+from staticgrad.ops.reductions import scans, segments, sorting, statistics
 from staticgrad.ops.rules import shape_error
 
 Binary = Callable[[Any, Any], Any]
@@ -77,12 +71,12 @@ OPERATORS: dict[str, Binary] = {
     "floordiv": division.floor_divide,
     "mod": division.remainder,
     "pow": powers.power,
-    "matmul": products.matmul,
-    "and": bits.bitwise_and,
-    "or": bits.bitwise_or,
-    "xor": bits.bitwise_xor,
-    "lshift": bits.left_shift,
-    "rshift": bits.right_shift,
+    "matmul": matrix_products.matmul,
+    "and": integers.bitwise_and,
+    "or": integers.bitwise_or,
+    "xor": integers.bitwise_xor,
+    "lshift": integers.left_shift,
+    "rshift": integers.right_shift,
 }
 
 COMPARISONS: dict[str, Binary] = {
@@ -126,14 +120,14 @@ def _iterate(self: Tensor) -> Iterator[Tensor]:
 
 def _reshape(self: Tensor, *dims: Any, order: str = "C") -> Tensor:
     """``x.reshape(2, 3)`` or ``x.reshape((2, 3))``."""
-    return shape.reshape(self, dims[0] if len(dims) == 1 else dims, order)
+    return reshaping.reshape(self, dims[0] if len(dims) == 1 else dims, order)
 
 
 def _transpose(self: Tensor, *axes: Any) -> Tensor:
     """``x.transpose()``, ``x.transpose(1, 0)`` or ``x.transpose((1, 0))``."""
     if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], Sequence)):
-        return shape.transpose(self, axes[0])
-    return shape.transpose(self, axes or None)
+        return reshaping.transpose(self, axes[0])
+    return reshaping.transpose(self, axes or None)
 
 
 def _copy(self: Tensor, order: str = "C") -> Tensor:
@@ -142,7 +136,7 @@ def _copy(self: Tensor, order: str = "C") -> Tensor:
 
 
 def _flatten(self: Tensor, order: str = "C") -> Tensor:
-    return shape.ravel(self, order)
+    return reshaping.ravel(self, order)
 
 
 def _bool(self: Tensor) -> NoReturn:
@@ -251,7 +245,7 @@ METHODS: dict[str, Any] = {
     "__neg__": arithmetic.negative,
     "__pos__": arithmetic.positive,
     "__abs__": arithmetic.absolute,
-    "__invert__": bits.invert,
+    "__invert__": integers.invert,
     "__round__": functions.round,
     "__format__": _format,
     "__reduce__": _not_pickled,
@@ -270,8 +264,8 @@ METHODS: dict[str, Any] = {
     "__array__": _array,
     "__array_ufunc__": array_ufunc,
     "__array_function__": array_function,
-    "T": property(shape.transpose),
-    "mT": property(shape.matrix_transpose),
+    "T": property(reshaping.transpose),
+    "mT": property(reshaping.matrix_transpose),
     "at": property(at_of),
     "size": property(_size),
     "item": _valued("item()", GraphError),
@@ -279,9 +273,9 @@ METHODS: dict[str, Any] = {
     "astype": astype,
     "reshape": _reshape,
     "transpose": _transpose,
-    "swapaxes": shape.swapaxes,
-    "squeeze": shape.squeeze,
-    "ravel": shape.ravel,
+    "swapaxes": reshaping.swapaxes,
+    "squeeze": reshaping.squeeze,
+    "ravel": reshaping.ravel,
     "flatten": _flatten,
     "sum": reductions.sum,
     "prod": reductions.prod,
@@ -297,7 +291,7 @@ METHODS: dict[str, Any] = {
     "argsort": sorting.argsort,
     "clip": clip,
     "round": functions.round,
-    "dot": products.dot,
+    "dot": matrix_products.dot,
     "take": indexing.take,
     "cumsum": scans.cumsum,
     "cumprod": scans.cumprod,
@@ -305,10 +299,10 @@ METHODS: dict[str, Any] = {
     "trace": diagonals.trace,
     "repeat": repetition.repeat,
     "searchsorted": segments.searchsorted,
-    "conj": parts.conjugate,
-    "conjugate": parts.conjugate,
-    "real": property(parts.real),
-    "imag": property(parts.imag),
+    "conj": signs.conjugate,
+    "conjugate": signs.conjugate,
+    "real": property(signs.real),
+    "imag": property(signs.imag),
     "copy": _copy,
     "itemsize": property(lambda self: self.dtype.itemsize),
     "nbytes": property(lambda self: _size(self) * self.dtype.itemsize),

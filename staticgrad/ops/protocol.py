@@ -26,7 +26,7 @@ EQUIVALENTS: dict[str, Callable[..., Any]] = {
 }
 """NumPy's functions that work on a Tensor, those of np.linalg as "linalg.norm".
 
-tests/test_numpy_table.py calls each of them, and everything else in NumPy's namespaces.
+test_numpy_table.py calls each of them, and everything else in NumPy's namespaces.
 """
 
 # What to use instead of NumPy's functions that have no equivalent of their name.

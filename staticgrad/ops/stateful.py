@@ -12,7 +12,7 @@ from staticgrad.ir.size import Shape
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import TensorType, broadcast_shapes
 from staticgrad.ops.named import named
-from staticgrad.ops.promote import ArrayLike, as_tensor, beside, promoted
+from staticgrad.ops.promotion import ArrayLike, as_tensor, beside, promoted
 from staticgrad.ops.rules import dtype_error, same_dtype, shape_error
 
 

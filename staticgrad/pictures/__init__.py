@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from staticgrad.compiler.executable import Memory
-from staticgrad.gradient_report import GradientReport
+from staticgrad.compiler.runtime.executable import Memory
 from staticgrad.ir.graph import Graph
-from staticgrad.pictures.gradients import gradients_svg, render_gradients
-from staticgrad.pictures.graph import graph_svg, render
-from staticgrad.pictures.history import history_svg, render_history
-from staticgrad.pictures.memory import memory_svg, render_memory
+from staticgrad.observe.gradient_report import GradientReport
+from staticgrad.pictures.gradient_picture import gradients_svg, render_gradients
+from staticgrad.pictures.graph_picture import graph_svg, render
+from staticgrad.pictures.history_picture import history_svg, render_history
+from staticgrad.pictures.memory_picture import memory_svg, render_memory
 
 __all__ = [
     "gradients_svg", "graph_svg", "history_svg", "memory_svg", "render",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from staticgrad.pictures.svg import FAINT, GRID, Canvas, Point
+from staticgrad.pictures.svg_writer import FAINT, GRID, Canvas, Point
 
 
 def round_ticks(low: float, high: float, most: int = 6) -> list[float]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from staticgrad.ir.later import Later
+from staticgrad.ir.lazy_module import Later
 from staticgrad.pictures.drawing import Box, Drawing
 from staticgrad.pictures.palette import BOXES
-from staticgrad.pictures.svg import FAINT, INK
-from staticgrad.pictures.text import clean, shorten
+from staticgrad.pictures.svg_writer import FAINT, INK
+from staticgrad.pictures.xml_text import clean, shorten
 
 if TYPE_CHECKING:
     import graphviz

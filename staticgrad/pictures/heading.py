@@ -11,7 +11,7 @@ import re
 
 from staticgrad.pictures.drawing import Drawing
 from staticgrad.pictures.palette import BOXES
-from staticgrad.pictures.svg import FAINT, Canvas, number
+from staticgrad.pictures.svg_writer import FAINT, Canvas, number
 
 MARGIN = 24.0
 NARROWEST = 420.0

@@ -65,7 +65,7 @@ def run_program(program: str, text: str, seconds: float) -> str:
 
 def run_embedded(text: str, seconds: float) -> str:
     """SVG by the engine that comes as a package; raises LayoutError."""
-    embedded = importlib.import_module("staticgrad.pictures.embedded")
+    embedded = importlib.import_module("staticgrad.pictures.embedded_graphviz")
     return str(embedded.run(text, seconds))
 
 

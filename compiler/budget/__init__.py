@@ -1,0 +1,1 @@
+"""Memory budgets: what is evicted and computed again to fit."""

@@ -1,0 +1,205 @@
+"""A memory budget: what is computed again so that the arena is small enough.
+
+The kernels run in an arena of the budget's size while it is simulated what has to leave
+and be made again (eviction.py); the tasks that this gives are a Schedule again
+(rematerialise.py), which is planned, and taken if its arena is no larger than the budget. Of
+several orders of the kernels (reorder.py) and several powers of time in the heuristic
+the one that does the least work is taken, and improved by changing the worth of single
+values at random.
+
+Where nothing meets the budget, the smallest arena is searched for in the same way, by
+bisection, and either meets it or is named by the error, with what the largest kernel
+touches: that much no choice can do without. What is found depends on the Schedule, the
+sizes and the budget alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from staticgrad.compiler.budget.eviction import Facts, climb
+from staticgrad.compiler.budget.eviction_problem import bound, facts_of
+from staticgrad.compiler.budget.rematerialise import Uses, rerun
+from staticgrad.compiler.budget.reorder import reordered
+from staticgrad.compiler.kernel_ir.chunks import chunking
+from staticgrad.compiler.kernel_ir.schedule import Schedule
+from staticgrad.compiler.memory import planner
+from staticgrad.compiler.memory.in_place import in_place
+from staticgrad.compiler.memory.offsets import Compiled
+from staticgrad.errors import MemoryBudgetError
+
+POWERS = (0.35, 0.75, 0.0, 0.2, 0.5, 1.0, 2.0)
+FIRST = 2  # powers with which all orders are tried
+BEST = 2  # orders that are tried with all powers
+ROUNDS, KERNEL_ROUNDS = 200, 80_000  # of climbing: at most, and times kernels
+MOST_KERNELS = 8  # kernels that run, for each that there was
+SMALLER = 4  # times a smaller arena is simulated because a plan had holes
+CLOSE = 1 / 64  # of the smallest arena, up to which it is searched for by bisection
+STEP = 64  # bytes
+
+_climb = Compiled(climb)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a simulation gave: its most bytes, the work done again, its tasks."""
+
+    peak_bytes: int
+    again: float
+    tasks: tuple[int, ...]
+    order: _Order
+    power: float
+
+    def schedule(self) -> Schedule:
+        """The schedule of the tasks, in place."""
+        order = self.order
+        return in_place(rerun(order.uses, order.recipes, self.tasks))
+
+
+class _Order:
+    """A Schedule whose kernels run in one order."""
+
+    def __init__(
+        self, schedule: Schedule, values: Mapping[str, int], cutting: planner.Cutting
+    ) -> None:
+        self.uses = Uses(schedule)
+        self.recipes = self.uses.recipes()
+        self.facts: Facts = facts_of(self.uses, self.recipes, values, cutting)
+        self.count = len(schedule.kernels)
+        self.tasks = np.empty(MOST_KERNELS * self.count, np.int64)
+
+    def simulated(self, capacity: int, power: float, rounds: int = 0) -> Found:
+        """What happens in an arena of `capacity` bytes, after `rounds` of climbing."""
+        tasks = self.tasks
+        peak, again, count = _climb(self.facts, capacity, power, rounds, tasks)
+        return Found(peak, again, tuple(tasks[:count].tolist()), self, power)
+
+
+def within(
+    schedule: Schedule, values: Mapping[str, int], budget: int,
+    cutting: planner.Cutting = chunking,
+) -> Schedule:  # fmt: skip
+    """`schedule` (not in place yet), in place, with an arena of at most `budget` bytes.
+
+    Kernels run in chunks of `cutting`. Raises MemoryBudgetError naming the least arena
+    that was found.
+    """
+    return _Search(schedule, values, budget, cutting).found()
+
+
+class _Search:
+    """The least work with which the arena meets the budget."""
+
+    def __init__(
+        self, schedule: Schedule, values: Mapping[str, int], budget: int,
+        cutting: planner.Cutting,
+    ) -> None:  # fmt: skip
+        self.given = schedule
+        self.values = values
+        self.budget = budget
+        self.cutting = cutting
+
+    @cached_property
+    def orders(self) -> list[_Order]:
+        """The given order of kernels, and others."""
+        first = self._order(replace(self.given, tight=True))
+        sizes = first.facts.bytes.tolist()
+        others = reordered(first.uses, first.recipes, sizes)
+        return [first, *map(self._order, others)]
+
+    def _order(self, schedule: Schedule) -> _Order:
+        return _Order(schedule, self.values, self.cutting)
+
+    def found(self) -> Schedule:
+        """What meets the budget with the least work; MemoryBudgetError if nothing."""
+        for schedule in (self.given, replace(self.given, tight=True)):
+            placed = in_place(schedule)
+            if self._arena_bytes(placed) <= self.budget:
+                return placed
+        capacity = self.budget
+        for _ in range(SMALLER):
+            best = self._best(capacity)
+            if best is None:
+                break
+            placed = best.schedule()
+            arena = self._arena_bytes(placed)
+            if arena <= self.budget:
+                return placed
+            capacity -= arena - self.budget
+        return self._least()
+
+    def _arena_bytes(self, placed: Schedule) -> int:
+        """The arena that the planner gives it."""
+        return planner.plan(placed, self.values, self.cutting).arena_bytes
+
+    def _best(self, capacity: int) -> Found | None:
+        """The least work within `capacity`, or None if nothing fits."""
+        fits = self._fitting(capacity, POWERS[:FIRST], self.orders)
+        found = sorted(fits, key=lambda one: one.again)
+        orders = list(dict.fromkeys(one.order for one in found))[:BEST] or self.orders
+        found += self._fitting(capacity, POWERS[FIRST:], orders)
+        if not found:
+            return None
+        best = min(found, key=lambda one: one.again)
+        rounds = min(ROUNDS, KERNEL_ROUNDS // best.order.count)
+        climbed = best.order.simulated(capacity, best.power, rounds)
+        return min(best, climbed, key=lambda one: one.again)
+
+    def _fitting(
+        self, capacity: int, powers: tuple[float, ...], orders: list[_Order]
+    ) -> Iterator[Found]:
+        for power in powers:
+            for order in orders:
+                found = order.simulated(capacity, power)
+                if found.peak_bytes <= capacity:
+                    yield found
+
+    def _least(self) -> Schedule:
+        """The smallest arena, if it is within the budget."""
+        floor, largest = bound(self.orders[0].facts)
+        best = self._smallest(floor)
+        placed = in_place(replace(self.given, tight=True))
+        arena = self._arena_bytes(placed)
+        if best is not None:
+            other = best.schedule()
+            other_arena = self._arena_bytes(other)
+            if other_arena < arena:
+                placed, arena = other, other_arena
+        if arena <= self.budget:
+            return placed
+        raise MemoryBudgetError(
+            f"memory_budget requires at least {arena:,} bytes"
+            f"{_of_sizes(self.values)}, got {self.budget:,}; raise it, or compute less "
+            f"at once (no less than {floor:,} do for "
+            f"{self.given.kernels[largest].name})"
+        )
+
+    def _smallest(self, floor: int) -> Found | None:
+        """The smallest arena that can be simulated, `floor` or more."""
+        facts = self.orders[0].facts
+        low, high = floor, int(facts.bytes.sum())
+        best: Found | None = None
+        while high - low > max(CLOSE * high, STEP):
+            middle = (low + high) // 2
+            found = self._any(middle, POWERS[:FIRST])
+            if found is None:
+                low = middle
+            else:
+                best, high = found, found.peak_bytes
+        found = best
+        while found is not None:
+            best = found
+            found = self._any(best.peak_bytes - STEP, POWERS)
+        return best
+
+    def _any(self, capacity: int, powers: tuple[float, ...]) -> Found | None:
+        return next(self._fitting(capacity, powers, self.orders), None)
+
+
+def _of_sizes(values: Mapping[str, int]) -> str:
+    sizes = ", ".join(f"{name}={value}" for name, value in values.items())
+    return f" for {sizes}" if sizes else ""

@@ -1,0 +1,1 @@
+"""LLVM IR: registers, arithmetic, translation of kernel source."""

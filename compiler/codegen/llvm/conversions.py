@@ -1,0 +1,295 @@
+"""Conversions, constructors and the arithmetic that Numba's operators do not give.
+
+Every function is an ``@intrinsic`` typed by its arguments: it emits a few instructions,
+never a branch or an exception, so that loops vectorise. Integer division by zero gives
+0, as in NumPy; conversions of floats that do not fit give what x86's cvtt does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from staticgrad.compiler.codegen.llvm.ir_emitter import Emitter, Value
+from staticgrad.compiler.host.processor import has_fma
+
+_BIT = ir.IntType(1)
+
+
+def is_float(kind: Any) -> bool:
+    """True for float32 and float64."""
+    return isinstance(kind, types.Float)
+
+
+def is_signed(kind: Any) -> bool:
+    """True for int8 to int64."""
+    return isinstance(kind, types.Integer) and bool(kind.signed)
+
+
+def value_type(kind: Any) -> Any:
+    """The LLVM type of a number in a register."""
+    if kind == types.boolean:
+        return _BIT
+    if is_float(kind):
+        return ir.FloatType() if kind == types.float32 else ir.DoubleType()
+    return ir.IntType(kind.bitwidth)
+
+
+def same(count: int, emit: Callable[..., Value], result: Any = None) -> Any:
+    """An intrinsic of `count` arguments of one type.
+
+    ``emit(b, kind, *args)`` makes the value; its type is `result`, or the arguments'.
+    """
+
+    def make(*kinds: Any) -> Any:
+        kind = kinds[0]
+        if any(other != kind for other in kinds):
+            return None
+
+        def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
+            return emit(b, kind, *args)
+
+        return (result or kind)(*kinds), generate
+
+    if count == 1:
+        return intrinsic(lambda typing, x: make(x))
+    if count == 2:
+        return intrinsic(lambda typing, x, y: make(x, y))
+    return intrinsic(lambda typing, x, y, z: make(x, y, z))
+
+
+def elementary(emit: Callable[..., Value], count: int) -> Any:
+    """An intrinsic of floats from an emitter of mathlib."""
+    return same(count, lambda b, kind, *args: emit(Emitter(b, args[0].type), *args))
+
+
+def constructor(kind: Any) -> Any:
+    """``float32(x)`` and the like: x converted from whatever it is."""
+
+    @intrinsic
+    def convert_to(typing: Any, x: Any) -> Any:
+        def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
+            return convert(b, args[0], x, kind)
+
+        return kind(x), generate
+
+    return convert_to
+
+
+def convert(b: Any, x: Value, source: Any, target: Any) -> Value:
+    """X of type `source` as `target`."""
+    if source == target:
+        return x
+    if target == types.boolean:
+        return nonzero(b, x, source)
+    if is_float(source):
+        return _from_float(b, x, source, target)
+    if is_float(target):
+        signed = is_signed(source)
+        change = b.sitofp if signed else b.uitofp
+        return change(x, value_type(target))
+    return _resized(b, x, is_signed(source), value_type(target))
+
+
+def nonzero(b: Any, x: Value, kind: Any) -> Value:
+    """X != 0, true for NaN."""
+    if is_float(kind):
+        return b.fcmp_unordered("!=", x, ir.Constant(x.type, 0.0))
+    return b.icmp_unsigned("!=", x, ir.Constant(x.type, 0))
+
+
+def _resized(b: Any, x: Value, signed: bool, target: Any) -> Value:
+    if x.type.width == target.width:
+        return x
+    if x.type.width > target.width:
+        return b.trunc(x, target)
+    return b.sext(x, target) if signed else b.zext(x, target)
+
+
+def _from_float(b: Any, x: Value, source: Any, target: Any) -> Value:
+    if is_float(target):
+        widens = target.bitwidth > source.bitwidth
+        return (b.fpext if widens else b.fptrunc)(x, value_type(target))
+    if target == types.uint64:
+        return _to_uint64(b, x)
+    width = 32 if target.bitwidth < 32 or target == types.int32 else 64
+    return _resized(b, _truncated(b, x, width), True, value_type(target))
+
+
+def _truncated(b: Any, x: Value, width: int) -> Value:
+    """X towards zero as a signed integer; its least value where x does not fit."""
+    m, integer = Emitter(b, x.type), ir.IntType(width)
+    limit = 2.0 ** (width - 1)
+    fits = b.and_(m.compare(">=", x, -limit), m.lt(x, limit))
+    inside = b.fptosi(m.select(fits, x, 0.0), integer)
+    return b.select(fits, inside, ir.Constant(integer, -(1 << (width - 1))))
+
+
+def _to_uint64(b: Any, x: Value) -> Value:
+    """As int64, and from 2^63 on as the distance to it with the top bit set."""
+    m = Emitter(b, x.type)
+    large = m.compare(">=", x, 2.0**63)
+    low = _truncated(b, m.select(large, m.sub(x, 2.0**63), x), 64)
+    top = ir.Constant(low.type, -(1 << 63))
+    return b.select(large, b.xor(low, top), low)
+
+
+def _extreme(name: str, relation: str) -> Callable[..., Value]:
+    def emit(b: Any, kind: Any, x: Value, y: Value) -> Value:
+        if is_float(kind):
+            return Emitter(b, x.type).llvm(name, x, y)
+        compare = b.icmp_signed if is_signed(kind) else b.icmp_unsigned
+        return b.select(compare(relation, x, y), x, y)
+
+    return emit
+
+
+def _negative(b: Any, kind: Any, x: Value) -> Value:
+    return b.fneg(x) if is_float(kind) else b.neg(x)
+
+
+def _absolute(b: Any, kind: Any, x: Value) -> Value:
+    if is_float(kind):
+        return Emitter(b, x.type).abs(x)
+    if not is_signed(kind):
+        return x
+    below = b.icmp_signed("<", x, ir.Constant(x.type, 0))
+    return b.select(below, b.neg(x), x)
+
+
+def _sign(b: Any, kind: Any, x: Value) -> Value:
+    if is_float(kind):
+        m = Emitter(b, x.type)
+        rest = m.select(m.eq(x, 0.0), 0.0, x)
+        return m.select(m.gt(x, 0.0), 1.0, m.select(m.lt(x, 0.0), -1.0, rest))
+    one, zero = ir.Constant(x.type, 1), ir.Constant(x.type, 0)
+    result = b.select(b.icmp_unsigned("!=", x, zero), one, zero)
+    if is_signed(kind):
+        minus = ir.Constant(x.type, -1)
+        result = b.select(b.icmp_signed("<", x, zero), minus, result)
+    return result
+
+
+def _add(b: Any, kind: Any, x: Value, y: Value) -> Value:
+    return b.fadd(x, y, flags=("reassoc",)) if is_float(kind) else b.add(x, y)
+
+
+def _multiply(b: Any, kind: Any, x: Value, y: Value) -> Value:
+    return b.fmul(x, y, flags=("reassoc",)) if is_float(kind) else b.mul(x, y)
+
+
+def _invert(b: Any, _kind: Any, x: Value) -> Value:
+    return b.xor(x, ir.Constant(x.type, -1))
+
+
+def _shift(left: bool) -> Callable[..., Value]:
+    """Counts that are not in [0, width) shift everything out, as in NumPy."""
+
+    def emit(b: Any, kind: Any, x: Value, y: Value) -> Value:
+        width, zero = x.type.width, ir.Constant(x.type, 0)
+        inside = b.icmp_unsigned("<", y, ir.Constant(y.type, width))
+        arithmetic = is_signed(kind) and not left
+        shift = b.shl if left else b.ashr if arithmetic else b.lshr
+        outside = b.ashr(x, ir.Constant(x.type, width - 1)) if arithmetic else zero
+        return b.select(inside, shift(x, b.select(inside, y, zero)), outside)
+
+    return emit
+
+
+def _signbit(b: Any, _kind: Any, x: Value) -> Value:
+    m = Emitter(b, x.type)
+    return b.icmp_signed("<", m.bits(x), m.whole(0))
+
+
+def _isnan(b: Any, _kind: Any, x: Value) -> Value:
+    return b.fcmp_unordered("uno", x, x)
+
+
+def _isinf(b: Any, _kind: Any, x: Value) -> Value:
+    m = Emitter(b, x.type)
+    return m.eq(m.abs(x), math.inf)
+
+
+def _isfinite(b: Any, _kind: Any, x: Value) -> Value:
+    m = Emitter(b, x.type)
+    return m.lt(m.abs(x), math.inf)
+
+
+def _logical(name: str) -> Callable[..., Value]:
+    def emit(b: Any, kind: Any, x: Value, y: Value) -> Value:
+        return getattr(b, name)(x, y)
+
+    return emit
+
+
+def _not(b: Any, kind: Any, x: Value) -> Value:
+    return b.xor(x, ir.Constant(x.type, 1))
+
+
+def _llvm(name: str) -> Callable[..., Value]:
+    def emit(b: Any, kind: Any, *args: Value) -> Value:
+        return (
+            args[0]
+            if not is_float(kind)
+            else Emitter(b, args[0].type).llvm(name, *args)
+        )
+
+    return emit
+
+
+@intrinsic
+def select(typing: Any, condition: Any, x: Any, y: Any) -> Any:
+    """``select(c, x, y)``: x where c holds, else y."""
+    if x != y:
+        return None
+
+    def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
+        return b.select(*args)
+
+    return x(types.boolean, x, y), generate
+
+
+def _multiply_add(b: Any, kind: Any, x: Value, y: Value, z: Value) -> Value:
+    """``x * y + z`` of matrix products, rounded once where the processor can."""
+    if not is_float(kind):
+        return b.add(b.mul(x, y), z)
+    if has_fma():
+        return Emitter(b, x.type).fma(x, y, z)
+    return b.fadd(b.fmul(x, y), z)
+
+
+NUMBERS: dict[str, Any] = {
+    "select": select,
+    "maximum": same(2, _extreme("maximum", ">")),
+    "minimum": same(2, _extreme("minimum", "<")),
+    "negative": same(1, _negative),
+    "absolute": same(1, _absolute),
+    "sign": same(1, _sign),
+    "copysign": same(2, _llvm("copysign")),
+    "floor": same(1, _llvm("floor")),
+    "ceil": same(1, _llvm("ceil")),
+    "rint": same(1, _llvm("rint")),
+    "trunc": same(1, _llvm("trunc")),
+    "signbit": same(1, _signbit, types.boolean),
+    "bitwise_and": same(2, _logical("and_")),
+    "bitwise_or": same(2, _logical("or_")),
+    "bitwise_xor": same(2, _logical("xor")),
+    "invert": same(1, _invert),
+    "left_shift": same(2, _shift(left=True)),
+    "right_shift": same(2, _shift(left=False)),
+    "isnan": same(1, _isnan, types.boolean),
+    "isinf": same(1, _isinf, types.boolean),
+    "isfinite": same(1, _isfinite, types.boolean),
+    "c_and": same(2, _logical("and_")),
+    "c_or": same(2, _logical("or_")),
+    "c_xor": same(2, _logical("xor")),
+    "c_not": same(1, _not),
+    "multiply_add": same(3, _multiply_add),
+    "accumulate_add": same(2, _add),
+    "accumulate_multiply": same(2, _multiply),
+}

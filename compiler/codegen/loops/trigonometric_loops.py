@@ -1,0 +1,143 @@
+"""Loops that use sin, cos or tan: near arguments fast, far ones right.
+
+The fast functions are sound up to a limit (vector_trigonometry.py). Testing each
+argument would keep a loop from vectorising, so an innermost loop runs in blocks: first
+a small loop over the block that computes the arguments alone and keeps the largest of
+their bit patterns, an integer maximum, which vectorises; then the body, with sin, cos
+and tan where that maximum is near, and with sin_any and the like, which test each
+argument, where it is not. Where an argument is known to be near (magnitudes.py),
+nothing is looked at.
+
+Where arguments cannot be computed ahead (they depend on what the loop itself has
+written), and outside of innermost loops, sin_any and the like are used throughout.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Sequence
+
+from staticgrad.compiler.codegen.language import type_name
+from staticgrad.compiler.codegen.loops.magnitudes import arguments_at_most, magnitudes
+from staticgrad.compiler.codegen.math.vector_trigonometry import FAR_F32, FAR_F64
+from staticgrad.compiler.kernel_ir.kernels import (
+    Accumulate,
+    CheckIndex,
+    Compute,
+    Invoke,
+    Load,
+    LoopKernel,
+    Statement,
+    Store,
+    result_of,
+)
+from staticgrad.compiler.kernel_ir.walks import is_flat, statements_of
+
+GUARDED = ("sin", "cos", "tan")
+
+NEAR = {"float32": 2.0**16, "float64": 2.0**40}
+"""Arguments of sin and cos that are known to be within this need no guard."""
+
+FAR = {"float32": ("int32", FAR_F32), "float64": ("int64", FAR_F64)}
+"""From which bits on an argument is far, and the type of the bits."""
+
+_CALL = re.compile(rf"\b({'|'.join(GUARDED)})\(")
+
+
+def uses_guarded(statement: Statement) -> bool:
+    """True for a Compute whose template calls sin, cos or tan."""
+    return isinstance(statement, Compute) and bool(_CALL.search(statement.template))
+
+
+def near_statements(kernel: LoopKernel) -> frozenset[int]:
+    """The results of calls of sin and cos whose arguments are known to be near."""
+    calls = [s for s in statements_of(kernel.body) if uses_guarded(s)]
+    if not calls:
+        return frozenset()
+    found = magnitudes(kernel.body)
+    return frozenset(
+        s.result
+        for s in calls
+        if isinstance(s, Compute)
+        and arguments_at_most(s, found, GUARDED) <= NEAR[type_name(s.dtype)]
+    )
+
+
+def any_argument(text: str) -> str:
+    """An expression with the functions that are right everywhere.
+
+    >>> any_argument("sin(v0) * asin(v1)")
+    'sin_any(v0) * asin(v1)'
+    """
+    return _CALL.sub(r"\1_any(", text)
+
+
+def guarded_arguments(text: str) -> list[str]:
+    """The arguments that sin, cos and tan have in an expression, inner ones too.
+
+    >>> guarded_arguments("cos(v0 * sin(v1))")
+    ['v0 * sin(v1)', 'v1']
+    """
+    return [
+        ast.unparse(node.args[0])
+        for node in ast.walk(ast.parse(text, mode="eval"))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in GUARDED
+    ]
+
+
+def arguments_ahead(
+    body: Sequence[Statement], guarded: Callable[[Statement], bool]
+) -> tuple[Statement, ...] | None:
+    """The statements of `body` that the arguments of `guarded` ones need.
+
+    None if they cannot be run ahead of the body: they read what it writes.
+    """
+    if not is_flat(body):
+        return None
+    wanted: set[int] = set()
+    kept: list[Statement] = []
+    for statement in reversed(body):
+        needed = guarded(statement) or result_of(statement) in wanted
+        if needed and not isinstance(statement, Accumulate):
+            wanted.update(arguments(statement))
+            kept.append(statement)
+    kept.reverse()
+    return None if _reads_written(body, kept, wanted) else tuple(kept)
+
+
+def _reads_written(
+    body: Sequence[Statement], ahead: Sequence[Statement], wanted: set[int]
+) -> bool:
+    """True if `ahead` needs a register of the loop, or memory that the loop changes.
+
+    An element that an iteration loads before it stores it is still as it was.
+    """
+    registers = {s.register for s in body if isinstance(s, Accumulate)}
+    stores = [(place, s.access) for place, s in enumerate(body) if isinstance(s, Store)]
+    loads = [
+        (place, s.access)
+        for place, s in enumerate(body)
+        if isinstance(s, Load) and s in ahead
+    ]
+    changed = any(
+        stored.operand == loaded.operand and (stored != loaded or before < place)
+        for before, stored in stores
+        for place, loaded in loads
+    )
+    return changed or bool(registers & wanted)
+
+
+def arguments(statement: Statement) -> tuple[int, ...]:
+    """The values that a statement computes from; stores aside."""
+    if isinstance(statement, Compute):
+        return statement.args
+    if isinstance(statement, CheckIndex):
+        return statement.value, statement.position
+    if isinstance(statement, Invoke):
+        return statement.position, max(statement.target, statement.position)
+    if isinstance(statement, Load) and statement.access.dynamic is not None:
+        return (statement.access.dynamic[0],)
+    return ()

@@ -1,0 +1,51 @@
+"""The elementary functions through the C library, for processors without FMA.
+
+Without a hardware FMA every ``llvm.fma`` would be a library call of its own (8-19 ns an
+element), so there the functions of libm are called instead: one call per element, no
+vectorisation, errors below one unit in the last place, C99's special values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from llvmlite import ir
+
+from staticgrad.compiler.codegen.llvm.ir_emitter import Emitter, Value, declared
+
+
+def call(name: str, m: Emitter, *args: Value) -> Value:
+    """Libm's `name` (`name` + "f" for float32)."""
+    full = m.pick(f"{name}f", name)
+    kind = ir.FunctionType(m.type, [m.type] * len(args))
+    return m.b.call(declared(m.b.module, full, kind), args)
+
+
+def sigmoid(m: Emitter, x: Value) -> Value:
+    """1 / (1 + exp(-x)), from exp(-|x|), which cannot overflow."""
+    z = call("exp", m, m.neg(m.abs(x)))
+    top = m.select(m.compare(">=", x, 0.0), 1.0, z)
+    return m.div(top, m.add(z, 1.0))
+
+
+def softplus(m: Emitter, x: Value) -> Value:
+    """log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|))."""
+    z = call("exp", m, m.neg(m.abs(x)))
+    return m.add(m.at_least(x, 0.0), call("log1p", m, z))
+
+
+_SAME_NAME = (
+    "exp exp2 expm1 log log2 log10 log1p sinh cosh tanh asinh acosh atanh erf erfc "
+    "lgamma sin cos tan asin acos atan atan2 cbrt hypot"
+)
+
+LIBM: dict[str, Callable[..., Value]] = {
+    **{name: partial(call, name) for name in _SAME_NAME.split()},
+    "sigmoid": sigmoid,
+    "softplus": softplus,
+    "sin_any": partial(call, "sin"),
+    "cos_any": partial(call, "cos"),
+    "tan_any": partial(call, "tan"),
+    "power": partial(call, "pow"),
+}

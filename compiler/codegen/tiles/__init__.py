@@ -1,0 +1,1 @@
+"""Tiles of products, convolutions and transposes as vector IR."""

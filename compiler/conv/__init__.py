@@ -1,0 +1,1 @@
+"""Convolutions: the kernels of each shape, direct and by Winograd's algorithm."""

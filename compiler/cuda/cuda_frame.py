@@ -1,0 +1,389 @@
+"""A CudaFrame: the device memory of one set of sizes, and its graph.
+
+One block holds the arena, scratch, inputs, outputs and the status. The first run
+launches kernel after kernel; the second is captured into a graph that all others
+replay. Nothing is allocated or loaded in between.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.compiler.cuda.batch_feeding import count_source
+from staticgrad.compiler.cuda.device import Device, captured
+from staticgrad.compiler.cuda.device_arrays import DeviceArray, new_array
+from staticgrad.compiler.cuda.device_memory import Memory, aligned
+from staticgrad.compiler.cuda.frame_steps import (
+    STATUS,
+    Again,
+    Argument,
+    Clear,
+    Control,
+    Copy,
+    Enter,
+    Jump,
+    Launch,
+    Limit,
+    Multiply,
+    Next,
+    Note,
+    Place,
+    Slot,
+    Step,
+    Unless,
+    Work,
+    Zero,
+)
+from staticgrad.compiler.cuda.graph_recording import Recorder
+from staticgrad.compiler.cuda.host_functions import HostCall, run_on_host
+from staticgrad.compiler.cuda.launches import LANES, Launches
+from staticgrad.compiler.cuda.mirrors import Mirror, mirror_of
+from staticgrad.compiler.kernel_ir.schedule import stored_by
+from staticgrad.compiler.runtime import revolve
+from staticgrad.compiler.runtime.failures import failure, limit_text
+from staticgrad.compiler.runtime.vm import STATUS_CODE, STATUS_WORDS
+from staticgrad.errors import DeviceError, LoopLimitError
+from staticgrad.ir.node import Storage
+from staticgrad.ir.size import evaluate
+from staticgrad.ir.source import at
+from staticgrad.ir.types import INT64, DType
+
+Array = npt.NDArray[Any]
+
+STATUS_BYTES = 8 * STATUS_WORDS
+
+
+class CudaFrame:
+    """Memory for one run at a time.
+
+    `status` is the address of a status that several frames share.
+    """
+
+    def __init__(
+        self,
+        sized: Launches,
+        device: Device,
+        constants: Memory[int],
+        status: int | None = None,
+    ) -> None:
+        self.sized = sized
+        self._status = status
+        self._position: dict[int, int] = {}
+        self._moving: dict[int, tuple[int, list[tuple[int, int]]]] = {}
+        self._states: dict[int, npt.NDArray[np.int64]] = {}
+        self._slot = 0
+        self.device = device
+        self._constants = constants  # freed with the last frame that reads them
+        self._places: dict[int, int] = dict(constants.addresses)
+        self._values = dict(sized.plan.values)
+        self._mirrors = self._mirrored()
+        self._layout()
+        self._moving = self._windows()
+        self._waits = any(map(_waits, sized.steps))
+        looking = [s for s in sized.steps if isinstance(s, Unless)]
+        self._looks = bool(looking)
+        self.kernels = [self._kernel(step) for step in sized.steps]
+        self._graph: Any = None
+        self._runs = 0
+        self._recorder = Recorder(self, {step.dtype for step in looking})
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a graph can hold all steps."""
+        return not self._waits and (self.device.conditionals or not self._looks)
+
+    def _kernel(self, step: Step) -> Any:
+        """What a step launches, loaded; None if it launches nothing."""
+        if isinstance(step, Launch):
+            return self.device.load(step.source)
+        counts = isinstance(step, Enter | Again | Next)
+        return self.device.load(count_source()) if counts else None
+
+    # Memory
+
+    def _windows(self) -> dict[int, tuple[int, list[tuple[int, int]]]]:
+        """Buffers that begin elsewhere or move with loops: origin, (loop, bytes)s."""
+        flat, buffers = self.sized.code.flat, self.sized.code.schedule.buffers
+        found = {}
+        for number, (origin, moves) in enumerate(
+            zip(flat.origin, flat.moves, strict=True)
+        ):
+            if origin != number:
+                self._places[number] = 0
+                size = buffers[number].dtype.itemsize
+                steps = [(n, evaluate(d, self._values) * size) for n, d in moves]
+                found[number] = (self._places[origin], steps)
+        return found
+
+    def _mirrored(self) -> list[tuple[Mirror, Storage, bool]]:
+        """Mirrors and storages of stored buffers, and whether a kernel writes them."""
+        schedule = self.sized.code.schedule
+        written = {b for k in schedule.kernels for b in stored_by(schedule, k)}
+        found: list[tuple[Mirror, Storage, bool]] = []
+        for buffer in schedule.buffers:
+            if buffer.leaf is not None:
+                storage = buffer.leaf.storage
+                mirror = mirror_of(self.device, storage)
+                self._places[buffer.number] = mirror.address
+                found.append((mirror, storage, buffer.number in written))
+        return found
+
+    def _layout(self) -> None:
+        """Addresses within one block: arena, scratch, inputs, outputs, status."""
+        sized, buffers = self.sized, self.sized.code.schedule.buffers
+        size = aligned(sized.plan.arena_bytes)
+        offsets: dict[int, int] = {
+            number: offset
+            for number, offset in enumerate(sized.spread.offsets)
+            if offset >= 0
+        }
+        for number, area in enumerate(sized.scratch):
+            offsets[-2 - number] = size
+            size += aligned(area)
+        self.inputs: dict[int, int] = {}
+        for buffer in buffers:
+            if buffer.kind == "input":
+                offsets[buffer.number] = size
+                self.inputs[buffer.position] = buffer.number
+                size += aligned(sized.spread.bytes[buffer.number])
+        first = size
+        self.shapes = [self._shape(number) for number in sized.code.schedule.outputs]
+        for number, (shape, dtype) in zip(
+            sized.output_buffers, self.shapes, strict=True
+        ):
+            offsets[number] = size
+            size += aligned(math.prod(shape) * dtype.itemsize)
+        offsets[STATUS] = size
+        size += STATUS_BYTES
+        self.base = self.device.allocate(size)
+        weakref.finalize(self, self.device.free, self.base)
+        for number, offset in offsets.items():
+            self._places[number] = self.base + offset
+        if self._status is not None:
+            self._places[STATUS] = self._status
+        self._results = np.empty(size - first, np.uint8)
+        self._first = first
+        self._offsets = [offsets[number] - first for number in sized.output_buffers]
+        self.device.fill(self.address(Place(STATUS)), 0, STATUS_BYTES)
+
+    def _shape(self, number: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        buffer = self.sized.code.schedule.buffers[number]
+        shape = tuple(evaluate(dim, self._values) for dim in buffer.shape)
+        return shape, buffer.dtype
+
+    def address(self, place: Place) -> int:
+        """Where a place is; in a loop, at its position now."""
+        base = self._places[place.buffer] + place.offset
+        if place.buffer in self._moving:
+            origin, moves = self._moving[place.buffer]
+            base += origin + sum(step * self._position[loop] for loop, step in moves)
+        return base
+
+    def input_address(self, position: int) -> int:
+        """Where an input lies that some kernel reads."""
+        return self._places[self.inputs[position]]
+
+    def output_address(self, position: int) -> int:
+        """Where an output lies after a run."""
+        return self._places[self.sized.output_buffers[position]]
+
+    def write(self, position: int, array: Array | DeviceArray) -> None:
+        """Bring an input to where it is read, if some kernel reads it."""
+        if position not in self.inputs or not array.size:
+            return
+        place = self.input_address(position)
+        if isinstance(array, DeviceArray):
+            self.device.copy(place, array.address, array.nbytes)
+        else:
+            self.device.write(place, np.ascontiguousarray(array))
+
+    # Running
+
+    def upload(self) -> None:
+        """Bring parameters and states that the host has owned to the device."""
+        for mirror, storage, written in self._mirrors:
+            mirror.upload(storage)
+            mirror.changed = mirror.changed or written
+
+    def run(self) -> None:
+        """Launch or replay all steps; inputs are in place."""
+        if self._graph is None and self._runs and self.capturable:
+            try:
+                self._graph = captured(self.device, self.issue)
+            except DeviceError:
+                if self.capturable:  # it was not for the conditional nodes
+                    raise
+        if self._graph is not None:
+            self.device.replay(self._graph)
+        else:
+            self.issue()
+        self._runs += 1
+
+    def issue(self) -> None:
+        """Every step in order; loops of known length unroll, branches ask the host."""
+        steps, number = self.sized.steps, 0
+        self._states.clear()
+        if self.device.recording:
+            self._recorder.record(0, len(steps))
+            return
+        while number < len(steps):
+            step, kernel = steps[number], self.kernels[number]
+            number += 1
+            if isinstance(step, Control):
+                number = self.control(step, number, kernel)
+            else:
+                self.work(step, kernel)
+
+    def control(self, step: Control, following: int, kernel: Any) -> int:
+        """The number of the step that comes next."""
+        match step:
+            case Enter(loop, counter, length, reverse, target):
+                if length == 0:
+                    return target + 1
+                start = (length or 1) - 1 if reverse else 0
+                self.count(kernel, loop, counter, start)
+            case Again(loop, counter, length, reverse, target):
+                position = self._position[loop] + (-1 if reverse else 1)
+                if length is not None and not 0 <= position < length:
+                    return following
+                self.count(kernel, loop, counter, position)
+                return target + 1
+            case Unless(place, dtype, value, target):
+                if self._read(place, dtype) != value:
+                    return target + 1
+            case Limit(place, value, source):
+                if self._read(place, INT64) == value:
+                    text = limit_text("while_loop", value)
+                    raise LoopLimitError(f"{text}{at(source)}")
+            case Jump(target):
+                return target + 1
+            case Clear(state, words):
+                self._states[state.buffer] = np.zeros(words, np.int64)
+            case Note():
+                return self._note(step, following)
+            case Next():
+                return self._next(step, following, kernel)
+        return following
+
+    def _note(self, step: Note, following: int) -> int:
+        """A replay reads the state on the device, as it reads what is kept."""
+        state = self._states[step.state.buffer]
+        kept = revolve.note(state.ctypes.data, step.snapshots)
+        self._slot = int(state[revolve.SLOT])
+        self.device.write(self.address(step.state), state)
+        return following if kept else step.target + 1
+
+    def _next(self, step: Next, following: int, kernel: Any) -> int:
+        number, count = step.state.buffer, step.count
+        if number not in self._states:
+            state = self._states[number] = np.zeros(step.words, np.int64)
+            if step.noted:
+                self.device.read(self.address(step.state), state)
+        state = self._states[number]
+        if isinstance(count, Place):
+            count = self._read(count, INT64)
+        action = revolve.decide(state.ctypes.data, count, step.snapshots)
+        self._slot = int(state[revolve.SLOT])
+        done = action == revolve.DONE
+        position = 0 if done else int(state[revolve.POSITION])
+        self.count(kernel, step.loop, step.counter, position)
+        if done:
+            del self._states[number]
+        if action == revolve.FORWARD:
+            return following
+        return step.targets[_TARGETS.index(action)] + 1
+
+    def count(self, kernel: Any, loop: int, counter: Place, position: int) -> None:
+        """Begin a step of a loop."""
+        self._position[loop] = position
+        arguments = [self.address(counter), position]
+        self.device.launch(kernel, (1, 1), LANES, arguments)
+
+    def _read(self, place: Place, dtype: DType) -> int:
+        value = np.zeros(1, dtype)
+        self.device.read(self.address(place), value)
+        return int(value[0])
+
+    def work(self, step: Work, kernel: Any) -> None:
+        """Do a step."""
+        device = self.device
+        match step:
+            case Launch(_, grid, block, arguments):
+                values = [self._argument(argument) for argument in arguments]
+                device.launch(kernel, grid, block, values)
+            case Multiply(product, a, b, c):
+                device.multiply(product, *map(self.address, (a, b, c)))
+            case Copy(target, source, size):
+                device.copy(self.address(target), self.address(source), size)
+            case Zero(target, size):
+                device.fill(self.address(target), 0, size)
+            case Slot(carry, room, size, back):
+                kept, own = self.address(room) + self._slot * size, self.address(carry)
+                device.copy(*((own, kept) if back else (kept, own)), size)
+            case HostCall():
+                run_on_host(step, device, lambda b: self.address(Place(b)))
+
+    def _argument(self, argument: Argument) -> int:
+        return self.address(argument) if isinstance(argument, Place) else argument
+
+    def call(self, arrays: Sequence[Array | DeviceArray]) -> list[Array]:
+        """Outputs for `arrays`; raises what kernels report."""
+        self._fed(arrays)
+        return self.outputs()
+
+    def call_on_device(
+        self, arrays: Sequence[Array | DeviceArray]
+    ) -> list[DeviceArray]:
+        """As `call`, with outputs that stay on the device."""
+        self._fed(arrays)
+        status = np.zeros(STATUS_WORDS, np.int64)
+        self.device.read(self.address(Place(STATUS)), status)
+        self._require_success(status)
+        results = []
+        for position, (shape, dtype) in enumerate(self.shapes):
+            result = new_array(self.device, dtype, shape)
+            source = self.output_address(position)
+            self.device.copy(result.address, source, result.nbytes)
+            results.append(result)
+        return results
+
+    def _fed(self, arrays: Sequence[Array | DeviceArray]) -> None:
+        self.upload()
+        for position, array in enumerate(arrays):
+            self.write(position, array)
+        self.run()
+
+    def _require_success(self, status: npt.NDArray[np.int64]) -> None:
+        if status[STATUS_CODE]:
+            raise self.error(status)
+
+    def outputs(self) -> list[Array]:
+        """The outputs of the last run, as fresh arrays; raises what it reported."""
+        self.device.read(self.base + self._first, self._results)
+        self._require_success(self._results[-STATUS_BYTES:].view(np.int64))
+        return [
+            self._results[offset : offset + math.prod(shape) * dtype.itemsize]
+            .view(dtype).reshape(shape).copy()
+            for offset, (shape, dtype) in zip(self._offsets, self.shapes, strict=True)
+        ]  # fmt: skip
+
+    def error(self, status: npt.NDArray[np.int64]) -> BaseException:
+        """The exception for a status, which is cleared."""
+        kept = status.copy()
+        self.device.fill(self.address(Place(STATUS)), 0, STATUS_BYTES)
+        return failure(self.sized.code, kept)
+
+
+_TARGETS = (revolve.BACK, revolve.STORE, revolve.RESTORE, revolve.DONE)
+
+
+def _waits(step: Step) -> bool:
+    """Whether the host has to know what the device has computed, or has to work."""
+    unknown = isinstance(step, Next) and isinstance(step.count, Place)
+    return unknown or isinstance(step, Note | HostCall)

@@ -1,0 +1,1 @@
+"""CUDA source of kernels."""

@@ -1,0 +1,236 @@
+"""Which loops of a kernel run side by side on a GPU, and on what.
+
+An axis is *free* if different indices of it touch different memory: then it may be
+spread over threads. A *chain* is a nest of loops with nothing between them but values;
+its free axes are spread, the others are walked in order by each thread. Seven ways:
+
+* thread: every index of the outer free axes is one thread's (elementwise; rows whose
+  neighbours lie side by side);
+* warp: a row is one warp's, whose lanes share the loops inside (softmax, layer norm);
+* column: a chunk of axis 0 times a free axis inside it (sums over rows);
+* block: a chunk of axis 0 is one block's (sums of everything);
+* row: a chunk is one warp's, which walks its rows and shares what is inside of them
+  (cross entropy together with the gradient of a bias);
+* tile: a copy that turns axes, in tiles of shared memory, each a block's;
+* alone: a chunk is one thread's, for what has no free axis at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from staticgrad.compiler.kernel_ir.kernels import (
+    Access,
+    Accumulate,
+    CheckIndex,
+    Compute,
+    Index,
+    Initial,
+    Load,
+    Loop,
+    LoopKernel,
+    Number,
+    Statement,
+    Store,
+    Tiles,
+    When,
+)
+from staticgrad.compiler.kernel_ir.schemes import Transposed
+from staticgrad.compiler.kernel_ir.walks import statements_of
+
+Body: TypeAlias = tuple[Statement, ...]
+Worker: TypeAlias = Literal["thread", "warp", "column", "block", "row", "alone", "tile"]
+
+CHUNKED: tuple[Worker, ...] = ("column", "block", "row", "alone")
+"""Workers that have a chunk of axis 0 each."""
+
+_VALUES = (Number, Load, Compute, Index, CheckIndex)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Nested loops over `axes`, the values `before` their bodies, and the last body."""
+
+    axes: tuple[int, ...]
+    before: Body
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """How a kernel runs: by whom, with which axes spread and which walked in order.
+
+    `spread` are spread over all workers; `walked` are the other loops of the outer
+    chain, inside of which the worker runs `body`, with the values `before` it.
+    """
+
+    worker: Worker
+    spread: tuple[int, ...]
+    walked: tuple[int, ...]
+    before: Body
+    body: Body
+
+
+def chain_of(body: Body) -> Chain:
+    """The chain that `body` begins with; no axes if it is not a single loop."""
+    axes: list[int] = []
+    before: list[Statement] = []
+    while True:
+        *values, last = body
+        values_only = all(isinstance(s, _VALUES) for s in values)
+        if not isinstance(last, Loop) or not values_only:
+            return Chain(tuple(axes), tuple(before), body)
+        before += values
+        axes.append(last.axis)
+        body = last.body
+        if not body:
+            return Chain(tuple(axes), tuple(before), body)
+
+
+def bound_axes(kernel: LoopKernel, scratch: bool) -> frozenset[int]:
+    """Axes whose indices share memory, of which one writes; `scratch` counts too."""
+    found = [
+        (s, axes)
+        for s, axes in _with_axes(kernel.body)
+        if isinstance(s, Load | Store) and (scratch or s.access.operand >= 0)
+    ]
+    bound: set[int] = set()
+    for store, axes in found:
+        if isinstance(store, Store):
+            bound.update(a for a in axes if _shared(kernel, store.access, a))
+    for store, axes in found:
+        for other, others in found:
+            same = store.access.operand == other.access.operand
+            if isinstance(store, Store) and same and _place(store) != _place(other):
+                bound.update(axes, others)
+    return frozenset(bound)
+
+
+def _place(statement: Load | Store) -> tuple[object, ...]:
+    access = statement.access
+    return access.strides, access.offset, access.dynamic
+
+
+def _shared(kernel: LoopKernel, access: Access, axis: int) -> bool:
+    """Whether two indices of `axis` may write the same element."""
+    stride = access.strides[axis]
+    if kernel.axes[axis] == 1:
+        return False
+    return stride == 0 or (access.dynamic is not None and stride == access.dynamic[1])
+
+
+def _with_axes(body: Body) -> Iterator[tuple[Statement, tuple[int, ...]]]:
+    left: list[tuple[Statement, tuple[int, ...]]] = [(s, ()) for s in reversed(body)]
+    while left:
+        statement, axes = left.pop()
+        yield statement, axes
+        if isinstance(statement, Loop):
+            inside = (*axes, statement.axis)
+            left.extend((s, inside) for s in reversed(statement.body))
+        if isinstance(statement, When):
+            left.extend((s, axes) for s in reversed(statement.body))
+
+
+def outer_registers(body: Body) -> dict[int, Accumulate]:
+    """What `body` accumulates into registers that it does not start."""
+    own = {s.register for s in statements_of(body) if isinstance(s, Initial)}
+    return {
+        s.register: s
+        for s in statements_of(body)
+        if isinstance(s, Accumulate) and s.register not in own
+    }
+
+
+def exchanged(kernel: LoopKernel) -> frozenset[int]:
+    """Operands and scratch that the kernel writes and reads."""
+    every = list(statements_of(kernel.body))
+    read = {s.access.operand for s in every if isinstance(s, Load)}
+    return frozenset(
+        s.access.operand
+        for s in every
+        if isinstance(s, Store) and s.access.operand in read
+    )
+
+
+def mapping_of(kernel: LoopKernel, lanes: bool = False) -> Mapping:
+    """How `kernel` runs; with `lanes` loops inside of rows are shared in any case."""
+    if _turns(kernel.body):
+        every = tuple(range(len(kernel.axes)))
+        return Mapping("tile", every, (), (), kernel.body)
+    chain = chain_of(kernel.body)
+    bound = bound_axes(kernel, scratch=False)
+    spread = tuple(a for a in chain.axes if a not in bound)
+    if spread and not outer_registers(chain.body):
+        walked = tuple(a for a in chain.axes if a in bound)
+        rowwise = lanes or _wants_lanes(kernel, chain.body, spread)
+        rowwise = rowwise and not _branches(kernel)
+        worker: Worker = "warp" if rowwise and not walked else "thread"
+        return Mapping(worker, spread, walked, chain.before, chain.body)
+    columns = () if _branches(kernel) else _columns(kernel)
+    if columns:
+        return Mapping("column", columns, (), (), kernel.body)
+    return Mapping(_of_chunks(kernel), (), (), (), kernel.body)
+
+
+def _turns(body: Body) -> bool:
+    """Whether all that is done is a copy that turns axes."""
+    return any(isinstance(s, Tiles) and isinstance(s.scheme, Transposed) for s in body)
+
+
+def _of_chunks(kernel: LoopKernel) -> Worker:
+    """Who works on a chunk: all of a block, if its rows do not wait for each other."""
+    if _branches(kernel):
+        return "alone"
+    bound = bound_axes(kernel, scratch=True)
+    chains = [chain_of((s,)) for s in kernel.body if isinstance(s, Loop)]
+    free = (set(chain.axes) - bound for chain in chains if 0 in chain.axes)
+    if any(free):
+        return "block"
+    return "row" if _loop_axes(kernel.body) - bound else "alone"
+
+
+def _branches(kernel: LoopKernel) -> bool:
+    """Whether threads may part, so that lanes could not meet again."""
+    return any(isinstance(s, When) for s in statements_of(kernel.body))
+
+
+def _columns(kernel: LoopKernel) -> tuple[int, ...]:
+    """Axes that every loop of a chunk has free, where nothing else is done."""
+    loops = [s for s in kernel.body if isinstance(s, Loop)]
+    stores = any(isinstance(s, Store) for s in kernel.body)
+    if kernel.scratch or stores or any(outer_registers((s,)) for s in loops):
+        return ()
+    bound = bound_axes(kernel, scratch=True)
+    free = {
+        tuple(a for a in chain_of((loop,)).axes if a not in bound) for loop in loops
+    }
+    axes = free.pop() if len(free) == 1 else ()
+    return () if 0 in axes else axes
+
+
+def _loop_axes(body: Body) -> set[int]:
+    return {s.axis for s in statements_of(body) if isinstance(s, Loop)}
+
+
+def _wants_lanes(kernel: LoopKernel, body: Body, spread: Sequence[int]) -> bool:
+    """Whether lanes along an inner axis read neighbours, and rows side by side not."""
+    bound = bound_axes(kernel, scratch=True)
+    inner = [a for a in _loop_axes(body) if a not in bound]
+    if not inner:
+        return False
+    accesses = [
+        s.access
+        for s in statements_of(body)
+        if isinstance(s, Load | Store) and s.access.operand >= 0
+    ]
+    along = sum(any(a.strides[axis] in (1, -1) for axis in inner) for a in accesses)
+    beside = sum(a.strides[spread[-1]] in (1, -1) for a in accesses)
+    return along >= beside
+
+
+def by_warps(kernel: LoopKernel, chain: Chain, free: Sequence[int]) -> bool:
+    """Whether the rows of a chunk are better shared by warps than by threads."""
+    loops = any(isinstance(s, Loop) for s in chain.body)
+    return loops and bool(free) and _wants_lanes(kernel, chain.body, free)

@@ -1,0 +1,1 @@
+"""Order and fusion: which nodes share one kernel."""

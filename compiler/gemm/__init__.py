@@ -1,0 +1,1 @@
+"""Matrix products: the choice between OpenBLAS and tile kernels, and their drivers."""

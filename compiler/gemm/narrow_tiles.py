@@ -1,0 +1,196 @@
+"""Products whose results have a few columns: dot products of several rows.
+
+A tile keeps a register for each row of C, and fills of its lanes as many as there are
+columns. Here lanes are terms: a register of each row of A meets one of each row of B^T,
+as many sums as a register has lanes are added up at once, and that register is some
+whole rows of C. B is turned first where it lies the other way.
+
+Where A lies the other way, rows of C^T are computed, by tiles or as `gemm_thin` does,
+and turned back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit, types
+from numba.extending import intrinsic
+
+from staticgrad.compiler.codegen.llvm.ir_emitter import Value
+from staticgrad.compiler.codegen.llvm.pointers import load_float64
+from staticgrad.compiler.codegen.llvm.vectors import Lanes
+from staticgrad.compiler.codegen.tiles.few_rows import prefetch
+from staticgrad.compiler.codegen.tiles.product_tiles import (
+    WIDE,
+    Dots,
+    constant,
+    edge_two,
+    element_bytes,
+    lanes_of,
+    tile_two,
+    write_tile,
+)
+
+MOST_AHEAD = 4  # rows whose followers are asked for: more are streams enough
+_LONG = types.int64
+_compiled = njit(nogil=True, error_model="numpy", inline="always")
+
+
+class _Rows(Dots):
+    """Emits so many columns of C for as many rows as make a register of sums."""
+
+    def __init__(self, v: Lanes, columns: int, args: Any) -> None:
+        super().__init__(v, _height(v, columns), columns, args)
+
+    def add(self, start: Value, mask: Value | None, sums: list[Any]) -> None:
+        """The next terms; where rows are few, those of the rows below are asked for."""
+        super().add(start, mask, sums)
+        if self.rows > MOST_AHEAD:
+            return
+        below = self.v.b.mul(self.a_row, self.v.whole(self.rows))
+        for place in self.a:
+            prefetch(self.v, self.v.at(place, self.v.b.add(start, below)))
+
+    def write(self, total: Value) -> None:
+        """The sums, in one piece where they lie so in C."""
+        v, b = self.v, self.v.b
+        whole = b.icmp_signed("==", self.columns, v.whole(self.across))
+        close = b.icmp_signed("==", self.c_row, v.whole(self.across))
+        full = b.icmp_signed(">=", self.left, v.whole(self.rows))
+        with b.if_else(b.and_(b.and_(whole, close), full)) as (piece, apart):
+            with piece:
+                write_tile(
+                    v, [total], [self.c], [None], self.alpha, self.beta, clipped=False
+                )
+            with apart:
+                super().write(total)
+
+
+def _height(v: Lanes, columns: int) -> int:
+    """Rows of C that make a register; one, of more columns than it has lanes."""
+    return max(v.count // columns, 1)
+
+
+def _rows(columns: int) -> Any:
+    @intrinsic
+    def rows(
+        typing: Any, a: Any, a_row: Any, b: Any, b_row: Any, c: Any, c_row: Any, k: Any,
+        alpha: Any, beta: Any, columns_left: Any, left: Any,
+    ) -> Any:  # fmt: skip
+        """C = A B^T for up to so many columns, both contiguous along k."""
+
+        def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            _Rows(Lanes(builder, alpha.bitwidth), columns, args).emit()
+            return context.get_dummy_value()
+
+        return types.void(*[_LONG] * 7, alpha, alpha, _LONG, _LONG), emit
+
+    return rows
+
+
+def narrow(columns: int) -> Callable[[Callable[[float], Any]], Callable[..., None]]:
+    """The piece of products with up to so many columns, with the arguments of dots."""
+    rows, height_of = _rows(columns), constant(lambda v: _height(v, columns))
+
+    def leaf(number: Callable[[float], Any]) -> Callable[..., None]:
+        def product(a, a_row, b, b_row, c, c_row, m, n, k, scale, more):
+            """C = A B^T, both contiguous along k."""
+            alpha = number(load_float64(scale, 0))
+            beta = number(1.0) if more else number(load_float64(scale, 1))
+            size, height = element_bytes(alpha), height_of(alpha)
+            while m > 0:
+                rows(a, a_row, b, b_row, c, c_row, k, alpha, beta, n, m)
+                m -= height
+                a += height * a_row * size
+                c += height * c_row * size
+
+        return product
+
+    return leaf
+
+
+def two(number: Callable[[float], Any]) -> Callable[..., None]:
+    """The piece of products with two rows, with the arguments of tiles."""
+
+    def product(a, a_row, a_step, b, b_step, c, c_row, m, n, k, scale, more):
+        """Rows of B contiguous: some registers of both rows at a time."""
+        alpha = number(load_float64(scale, 0))
+        beta = number(1.0) if more else number(load_float64(scale, 1))
+        size, lanes = element_bytes(alpha), lanes_of(alpha)
+        while n >= WIDE * lanes:
+            tile_two(a, a_row, a_step, b, b_step, c, c_row, k, alpha, beta, n, m)
+            n -= WIDE * lanes
+            b += WIDE * lanes * size
+            c += WIDE * lanes * size
+        while n > 0:
+            edge_two(a, a_row, a_step, b, b_step, c, c_row, k, alpha, beta, n, m)
+            n -= lanes
+            b += lanes * size
+            c += lanes * size
+
+    return product
+
+
+@intrinsic
+def _move(typing: Any, source: Any, target: Any, number: Any) -> Any:
+    """Copy the number at `source` to `target`."""
+
+    def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        v = Lanes(builder, number.bitwidth)
+        place = builder.inttoptr(args[1], v.element.as_pointer())
+        builder.store(v.number(args[0]), place)
+        return context.get_dummy_value()
+
+    return types.void(_LONG, _LONG, number), emit
+
+
+@intrinsic
+def _add_scaled(typing: Any, source: Any, target: Any, alpha: Any, beta: Any) -> Any:
+    """``target = alpha * source + beta * target``, which is not read if beta is 0."""
+
+    def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        v = Lanes(builder, alpha.bitwidth)
+        source, target, alpha_value, beta_value = args
+        place = builder.inttoptr(target, v.element.as_pointer())
+        found = builder.fmul(v.number(source), alpha_value)
+        fresh = builder.fcmp_ordered("==", beta_value, v.element(0.0))
+        with builder.if_else(fresh) as (first, more):
+            with first:
+                builder.store(found, place)
+            with more:
+                old = builder.fmul(builder.load(place), beta_value)
+                builder.store(builder.fadd(found, old), place)
+        return context.get_dummy_value()
+
+    return types.void(_LONG, _LONG, alpha, alpha), emit
+
+
+def turn(number: Callable[[float], Any]) -> Callable[..., None]:
+    """The piece that turns a few columns of B into rows, `k` numbers apart."""
+
+    def columns_to_rows(b, b_row, panel, k, columns):
+        zero = number(0.0)
+        size = element_bytes(zero)
+        for j in range(columns):
+            for i in range(k):
+                _move(b + (i * b_row + j) * size, panel + (j * k + i) * size, zero)
+
+    return columns_to_rows
+
+
+def back(number: Callable[[float], Any]) -> Callable[..., None]:
+    """The piece that turns rows of C^T into a few columns of C."""
+
+    def rows_to_columns(panel, panel_row, c, c_row, m, n, scale):
+        alpha = number(load_float64(scale, 0))
+        beta = number(load_float64(scale, 1))
+        size = element_bytes(alpha)
+        for _ in range(m):
+            for j in range(n):
+                source, target = panel + j * panel_row * size, c + j * size
+                _add_scaled(source, target, alpha, beta)
+            panel += size
+            c += c_row * size
+
+    return rows_to_columns

@@ -1,0 +1,1 @@
+"""The host: Numba's internals, kernel cache, locks, threads, processor."""

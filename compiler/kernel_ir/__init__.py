@@ -1,0 +1,1 @@
+"""The values between the stages: kernels, Schedule, Plan."""

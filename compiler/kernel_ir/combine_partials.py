@@ -1,0 +1,69 @@
+"""The last step of a reduction over chunks, as an ordinary kernel.
+
+A kernel that reduces over its chunked axis leaves one slot per chunk. Combining them
+is a loop nest like others, so it is generated like others: ``out[i]`` is the
+combination of ``slots[chunk, i]`` over the chunks, in an order that depends on sizes
+alone. Its sizes are symbols, so there is one native kernel per combination and dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from staticgrad.compiler.kernel_ir.kernels import (
+    Access,
+    Accumulate,
+    FinishKernel,
+    Initial,
+    Load,
+    Loop,
+    LoopKernel,
+    Operand,
+    Store,
+)
+from staticgrad.ir.size import Size, evaluate
+
+EXTENT = Size.symbol("extent")
+CHUNKS = Size.symbol("chunks")
+
+_TOTAL, _ELEMENT = 0, 1
+
+
+def slots_and_out(kernel: FinishKernel) -> tuple[Operand, Operand]:
+    """The operand with a slot per chunk, and the one that is written."""
+    first, second = kernel.operands
+    return (first, second) if first.mode == "read" else (second, first)
+
+
+def loop_of(kernel: FinishKernel) -> LoopKernel:
+    """The loop nest that does what `kernel` says."""
+    slots, out = slots_and_out(kernel)
+    element = Load(_ELEMENT, Access(0, (1, EXTENT)), kernel.dtype)
+    over_chunks = (
+        element,
+        Accumulate(_TOTAL, kernel.combine, _ELEMENT, kernel.dtype),
+    )
+    body = (
+        Initial(_TOTAL, kernel.combine, kernel.dtype),
+        Loop(1, over_chunks),
+        Store(Access(1, (1, 0)), _TOTAL),
+    )
+    return LoopKernel(
+        name=f"finish_{kernel.combine}",
+        axes=(EXTENT, CHUNKS),
+        operands=(
+            Operand(slots.buffer, "read", slots.dtype),
+            Operand(out.buffer, "write", out.dtype),
+        ),
+        scratch=(),
+        body=(Loop(0, body),),
+        sites=kernel.sites[:1],
+        row_cost=8 * CHUNKS,  # strided loads
+    )
+
+
+def finish_values(
+    kernel: FinishKernel, chunks: int, values: Mapping[str, int]
+) -> dict[str, int]:
+    """What the symbols of `loop_of(kernel)` are."""
+    return {"extent": evaluate(kernel.extent, values), "chunks": chunks}

@@ -1,0 +1,214 @@
+"""Neighbouring loops that walk memory as one become one loop.
+
+Axes a and b, with b directly inside of a, collapse if every access steps along a by as
+much as b's whole extent: ``stride[a] == stride[b] * size[b]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from staticgrad.compiler.kernel_ir.kernels import (
+    Access,
+    Blocks,
+    Compute,
+    Index,
+    Load,
+    Loop,
+    Number,
+    Rest,
+    Statement,
+    Store,
+    When,
+    at,
+)
+from staticgrad.ir.size import Dim
+
+Strides = tuple[Dim, ...]
+Body = tuple[Statement, ...]
+
+_NESTED = (Loop, Rest, Blocks, When)
+"""A union would be made anew at each of thousands of tests."""
+
+_NUMBERED = ("result", "value", "register", "position", "condition")
+"""Fields of statements that are values or registers; the value of a Number is none."""
+
+
+def statements_of(body: Sequence[Statement]) -> Iterator[Statement]:
+    """Every statement, those inside of loops included."""
+    stack = list(reversed(body))
+    while stack:
+        statement = stack.pop()
+        yield statement
+        if isinstance(statement, _NESTED):
+            stack.extend(reversed(statement.body))
+
+
+def loops_of(body: Sequence[Statement]) -> list[Loop]:
+    """The loops of `body`, those inside of others included."""
+    return [s for s in statements_of(body) if isinstance(s, Loop)]
+
+
+def is_flat(body: Sequence[Statement]) -> bool:
+    """Whether no statement of `body` has a body of its own, as in innermost loops."""
+    return not any(isinstance(statement, _NESTED) for statement in body)
+
+
+def loops(axes: Sequence[int], body: Body) -> Body:
+    """`body` inside one loop per axis, the first axis outermost."""
+    for axis in reversed(axes):
+        body = (Loop(axis, body),)
+    return body
+
+
+def each_statement(body: Body, change: Callable[[Statement], Statement]) -> Body:
+    """`body` with `change` applied to every statement, to what is in it first."""
+    result: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, _NESTED):
+            inner = each_statement(statement.body, change)
+            if inner is not statement.body:
+                statement = replace(statement, body=inner)
+        result.append(change(statement))
+    is_same = all(new is old for new, old in zip(result, body, strict=True))
+    return body if is_same else tuple(result)
+
+
+def with_values(body: Body, number: Callable[[int], int]) -> Body:
+    """`body` with values and registers that have other numbers."""
+
+    def access(place: Access) -> Access:
+        if place.dynamic is None:
+            return place
+        return replace(place, dynamic=(number(place.dynamic[0]), place.dynamic[1]))
+
+    def change(statement: Statement) -> Statement:
+        names = (f for f in _NUMBERED if hasattr(statement, f))
+        fields: dict[str, Any] = {f: number(getattr(statement, f)) for f in names}
+        match statement:
+            case Number(value=value):
+                fields["value"] = value
+            case Compute(args=args):
+                fields["args"] = tuple(map(number, args))
+            case Load(access=place) | Store(access=place):
+                fields["access"] = access(place)
+        return replace(statement, **fields) if fields else statement
+
+    return each_statement(body, change)
+
+
+def with_strides(body: Body, change: Callable[[Strides], Strides]) -> Body:
+    """`body` with `change` applied to the strides of every access and index."""
+    return tuple(_changed(statement, change) for statement in body)
+
+
+def _changed(statement: Statement, change: Callable[[Strides], Strides]) -> Statement:
+    if isinstance(statement, Loop):
+        return replace(statement, body=with_strides(statement.body, change))
+    if isinstance(statement, When):
+        return When(statement.condition, with_strides(statement.body, change))
+    if isinstance(statement, Index):
+        return replace(statement, strides=change(statement.strides))
+    if isinstance(statement, Load | Store):
+        access = statement.access
+        return at(statement, _moved(access, change(access.strides)))
+    return statement
+
+
+def _moved(access: Access, strides: Strides) -> Access:
+    return Access(access.operand, strides, access.offset, access.dynamic)
+
+
+def arranged(
+    axes: Sequence[Dim], order: Sequence[int], body: Body
+) -> tuple[tuple[Dim, ...], Body]:
+    """Axes renumbered so that they stand in `order`."""
+    if list(order) == list(range(len(axes))):
+        return tuple(axes), body
+    place = {axis: number for number, axis in enumerate(order)}
+    body = with_strides(body, lambda strides: tuple(strides[axis] for axis in order))
+    return tuple(axes[axis] for axis in order), _renumbered(body, place)
+
+
+def _renumbered(body: Body, place: dict[int, int]) -> Body:
+    result: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, Loop):
+            inner = _renumbered(statement.body, place)
+            axis = place[statement.axis]
+            result.append(replace(statement, axis=axis, body=inner))
+        elif isinstance(statement, When):
+            inner = _renumbered(statement.body, place)
+            result.append(When(statement.condition, inner))
+        else:
+            result.append(statement)
+    return tuple(result)
+
+
+def collapse(
+    axes: tuple[Dim, ...], body: Body, outer: int
+) -> tuple[tuple[Dim, ...], Body, int]:
+    """Collapse what can be; also says by how many the `outer` first axes decreased.
+
+    Axes on different sides of `outer` stay apart.
+    """
+    joined = 0
+    axis = len(axes) - 2
+    while axis >= 0:
+        if axis + 1 != outer and _can_join(axis, axes, body):
+            axes, body = _join(axis, axes, body)
+            joined += axis + 1 < outer
+            outer -= axis + 1 < outer
+        axis -= 1
+    return axes, body, joined
+
+
+def _can_join(axis: int, axes: tuple[Dim, ...], body: Body) -> bool:
+    pairs = 0
+    for statement in statements_of(body):
+        if isinstance(statement, Loop) and statement.axis == axis:
+            only = statement.body[0]
+            alone = len(statement.body) == 1
+            if not (alone and isinstance(only, Loop) and only.axis == axis + 1):
+                return False
+            pairs += 1
+        if isinstance(statement, Loop) and statement.axis == axis + 1:
+            pairs -= 1
+        strides = _strides(statement)
+        if strides and strides[axis] != strides[axis + 1] * axes[axis + 1]:
+            return False
+    return pairs == 0
+
+
+def _strides(statement: Statement) -> Strides:
+    if isinstance(statement, Index):
+        return statement.strides
+    if isinstance(statement, Load | Store):
+        return statement.access.strides
+    return ()
+
+
+def _join(axis: int, axes: tuple[Dim, ...], body: Body) -> tuple[tuple[Dim, ...], Body]:
+    size = axes[axis] * axes[axis + 1]
+    axes = (*axes[:axis], size, *axes[axis + 2 :])
+    body = with_strides(body, lambda strides: (*strides[:axis], *strides[axis + 1 :]))
+    return axes, _without(axis + 1, body)
+
+
+def _without(axis: int, body: Body) -> Body:
+    """Loops over `axis` give way to their bodies; later axes move up by one."""
+    result: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, When):
+            result.append(When(statement.condition, _without(axis, statement.body)))
+        elif not isinstance(statement, Loop):
+            result.append(statement)
+        elif statement.axis == axis:
+            result.extend(_without(axis, statement.body))
+        else:
+            number = statement.axis - (statement.axis > axis)
+            inner = _without(axis, statement.body)
+            result.append(replace(statement, axis=number, body=inner))
+    return tuple(result)

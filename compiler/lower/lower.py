@@ -1,0 +1,463 @@
+"""From an optimised Graph to a Schedule.
+
+``materialise`` puts copies where memory needs them, ``fuse`` groups nodes, ``nest`` and
+``calls`` make kernels of the groups, ``order`` says when each runs, ``alias`` lets a
+kernel write over what it read last. The order obeys the commit rule (schedule.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from staticgrad.compiler.conv.convolution_kernels import convolved
+from staticgrad.compiler.fuse.fuse import Timing, fuse
+from staticgrad.compiler.fuse.groups import Group
+from staticgrad.compiler.fuse.order import Task, order
+from staticgrad.compiler.fuse.recompute import recompute
+from staticgrad.compiler.kernel_ir.kernels import (
+    FinishKernel,
+    Kernel,
+    LoopKernel,
+    Operand,
+    site_of,
+)
+from staticgrad.compiler.kernel_ir.layouts import awaited, base_of, is_view
+from staticgrad.compiler.kernel_ir.schedule import (
+    Buffer,
+    BufferKind,
+    Schedule,
+    Step,
+    reads,
+    writes,
+)
+from staticgrad.compiler.lower.axis_order import in_memory_order
+from staticgrad.compiler.lower.call_kernels import called
+from staticgrad.compiler.lower.concatenated_stores import Region, regions
+from staticgrad.compiler.lower.control_kernels import controlled, may_fail, may_last
+from staticgrad.compiler.lower.inline_loops import inlined
+from staticgrad.compiler.lower.materialise import materialise
+from staticgrad.compiler.lower.nest import nest
+from staticgrad.compiler.lower.scan_kernels import scanned
+from staticgrad.compiler.lower.select_kernels import selected
+from staticgrad.compiler.lower.shuffle_kernels import shuffled
+from staticgrad.compiler.lower.sort_kernels import sorted_rows
+from staticgrad.compiler.lower.strided_copies import straightened
+from staticgrad.compiler.lower.tiled_transpose import turned
+from staticgrad.compiler.lower.unfused import gemm, gemm_add, placed, scattered
+from staticgrad.compiler.memory.in_place import in_place
+from staticgrad.errors import CompilerBug
+from staticgrad.ir.graph import Graph
+from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
+from staticgrad.ir.op import (
+    Call,
+    Control,
+    Convolution,
+    Leaf,
+    Matmul,
+    MatmulAdd,
+    Place,
+    Reduce,
+    Scan,
+    Scatter,
+    Select,
+    Shuffle,
+    Sort,
+)
+from staticgrad.ir.size import Dim, Shape, evaluate, product, symbols
+from staticgrad.ir.types import DType
+
+TYPICAL_SIZE = 64  # what a symbolic size counts as when orders are compared
+
+
+def lower(
+    graph: Graph,
+    finite: Sequence[Tensor] = (),
+    sizes: Mapping[str, int] | None = None,
+    is_body: bool = False,
+) -> Schedule:
+    """The Schedule of `graph`; see `arranged`."""
+    return in_place(arranged(graph, finite, sizes, is_body))
+
+
+def arranged(
+    graph: Graph,
+    finite: Sequence[Tensor] = (),
+    sizes: Mapping[str, int] | None = None,
+    is_body: bool = False,
+) -> Schedule:
+    """The Schedule of `graph` in which no kernel writes in place yet.
+
+    `finite` are tensors (outputs of the graph) that have to be finite before anything
+    is committed; `sizes` are typical values of symbols, used to compare orders. The
+    body of a ControlKernel (`is_body`) commits nothing; its updates are of carries.
+    """
+    positions = [_position(graph.outputs, tensor) for tensor in finite]
+    unplanned = tuple(unplanned_bytes(graph))
+    graph = materialise(graph)
+    checked = [graph.outputs[position] for position in positions]
+    timing = timing_of(graph, checked, is_body)
+    groups = fuse(graph, timing)
+    late = (t for node in timing.late for t in node.outputs)
+    roots = {*map(base_of, (*graph.outputs, *checked)), *late}
+    recompute(groups, graph, roots, timing)
+    inside = regions(groups, graph, roots)
+    lowering = _Lowering(graph, timing, groups, checked, inside, is_body)
+    return lowering.schedule(sizes or {}, unplanned)
+
+
+def _position(outputs: Sequence[Tensor], tensor: Tensor) -> int:
+    return next(i for i, output in enumerate(outputs) if output is tensor)
+
+
+def unplanned_bytes(graph: Graph) -> Iterable[Dim]:
+    """The bytes of every tensor of the graph, leaves excepted."""
+    for node in graph.nodes:
+        if not isinstance(node.op.code, Leaf):
+            for kind in node.types:
+                yield product(kind.shape) * kind.dtype.itemsize
+
+
+def timing_of(graph: Graph, finite: Sequence[Tensor], is_body: bool = False) -> Timing:
+    """What has to run before the commit, and what writes leaves."""
+    late = {new.node: leaf for leaf, new in graph.updates}
+    leaves = set(late.values())
+    readers: dict[Tensor, list[Node]] = {}
+    for node in graph.nodes:
+        for base in {base_of(t) for t in node.inputs} & leaves:
+            if not is_view(node.outputs[0]):
+                readers.setdefault(base, []).append(node)
+    after = {
+        node: tuple(other for other in readers.get(leaf, ()) if other is not node)
+        for node, leaf in late.items()
+    }
+    if is_body:
+        return Timing(frozenset(), late, after)
+    checks = [n.outputs[0] for n in graph.nodes if may_fail(n) or may_last(n)]
+    early = Graph.closed((), (*checks, *finite)).nodes
+    return Timing(frozenset(early), late, after)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A kernel before it has its place in the order."""
+
+    kernel: Step
+    early: bool
+    late: bool
+    parts: frozenset[int] = frozenset()  # buffers of which it writes a part of its own
+    waits: frozenset[int] = frozenset()  # buffers that have to be there before it runs
+
+
+class _Lowering:
+    """Buffers and kernels of one graph."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        timing: Timing,
+        groups: Sequence[Group],
+        finite: Sequence[Tensor],
+        inside: Mapping[Tensor, Region],
+        is_body: bool,
+    ) -> None:
+        self.graph = graph
+        self.is_body = is_body
+        self.carried = set[Tensor](timing.late.values()) if is_body else set()
+        self.inside = inside
+        self.layouts = {tensor: region.layout for tensor, region in inside.items()}
+        self.timing = timing
+        self.groups = groups
+        self.finite = finite
+        self.buffers: list[Buffer] = []
+        self.buffer_of: dict[Tensor, int] = {}
+        outputs = reversed(list(enumerate(graph.outputs)))
+        self.outputs = {base_of(t): i for i, t in outputs}
+        self.inputs = {t: i for i, t in enumerate(graph.inputs)}
+        self.steps: list[_Step] = []
+
+    def schedule(
+        self, sizes: Mapping[str, int], unplanned: tuple[Dim, ...]
+    ) -> Schedule:
+        needed = self._needed()
+        for group in self.groups:
+            first = len(self.steps)
+            if group.kind in ("loop", "widening") and group.nodes:
+                self._lower_loop(group, needed)
+            elif group.kind == "single":
+                self._lower_call(group)
+            self._wait(group, needed, first)
+        sequence, commit = self._order(sizes)
+        if self.is_body:
+            commit = len(sequence)
+        outputs = tuple(self.buffer(base_of(t)) for t in self.graph.outputs)
+        finite = tuple(self.buffer(base_of(t)) for t in self.finite)
+        return Schedule(
+            buffers=tuple(self.buffers),
+            kernels=with_makers([turned(self.steps[n].kernel) for n in sequence]),
+            commit=commit,
+            outputs=outputs,
+            finite=finite,
+            unplanned=unplanned,
+        )
+
+    # Buffers
+
+    def buffer(self, tensor: Tensor) -> int:
+        """The number of the tensor's buffer, made at the first request."""
+        if tensor not in self.buffer_of:
+            self.buffer_of[tensor] = self._new_buffer(tensor)
+        return self.buffer_of[tensor]
+
+    def _new_buffer(self, tensor: Tensor) -> int:
+        if tensor in self.inside:
+            return self.buffer(self.inside[tensor].place.outputs[0])
+        kind: BufferKind
+        leaf = self.timing.late.get(tensor.node)
+        if leaf is not None:
+            return self.buffer(leaf)
+        if isinstance(tensor, Input):
+            kind = "carry" if tensor in self.carried else "input"
+            return self._add(kind, tensor, tensor.name, self.inputs[tensor])
+        if isinstance(tensor, Stored):
+            return self._add("stored", tensor, tensor.name, leaf=tensor)
+        if isinstance(tensor, Constant):
+            return self._add("constant", tensor, "constant")
+        position = self.outputs.get(tensor, -1)
+        if position < 0:
+            return self._add("temporary", tensor, tensor.op.name)
+        output = self.graph.outputs[position]
+        return self._add("output", output, tensor.op.name, position)
+
+    def _add(
+        self,
+        kind: BufferKind,
+        tensor: Tensor,
+        name: str,
+        position: int = -1,
+        leaf: Stored | None = None,
+    ) -> int:
+        value = tensor.value if isinstance(tensor, Constant) else None
+        shape, dtype = tensor.shape, tensor.dtype
+        number = len(self.buffers)
+        self.buffers.append(
+            Buffer(number, kind, shape, dtype, name, position, leaf, value)
+        )
+        return number
+
+    def _slots(self, node: Node) -> int:
+        return self._add("slots", node.outputs[0], f"{node.op.name} slots")
+
+    def _needed(self) -> set[Tensor]:
+        """Tensors that have to lie in memory."""
+        needed = set(map(base_of, (*self.graph.outputs, *self.finite)))
+        needed.update(t for node in self.timing.late for t in node.outputs)
+        for group in self.groups:
+            needed.update(
+                base_of(tensor)
+                for node in group.nodes
+                for tensor in node.inputs
+                if base_of(tensor) not in group.made
+            )
+            needed.update(t for node in group.gathered for t in node.outputs)
+        return needed
+
+    # Kernels
+
+    def _wait(self, group: Group, needed: set[Tensor], first: int) -> None:
+        """Let the steps of a group, from number `first` on, wait as After says."""
+        left = [b for n in group.nodes for t in n.inputs for b in awaited(t)]
+        if not left:
+            return
+        waits: set[int] = set()
+        seen: set[Tensor] = set()
+        while left:  # what is not in memory is made of what is
+            base = left.pop()
+            if base in seen or isinstance(base.op.code, Leaf):
+                continue
+            seen.add(base)
+            if base in needed:
+                waits.add(self.buffer(base))
+            else:
+                left += map(base_of, base.inputs)
+        for number in range(first, len(self.steps)):
+            step = self.steps[number]
+            own = writes(step.kernel)
+            self.steps[number] = replace(step, waits=frozenset(waits.difference(own)))
+
+    def _lower_loop(self, group: Group, needed: set[Tensor]) -> None:
+        made = [t for node in group.nodes for t in node.outputs if t in needed]
+        stored = {tensor: self.buffer(tensor) for tensor in made}
+        in_memory_order(group, stored, self.layouts)
+        result = nest(group, stored, self._slots, self.buffer, self.layouts)
+        parts = frozenset(stored[t] for t in made if _is_part(t, self.inside))
+        kernel, copies = straightened(result.kernel, self._add_arena)
+        self.steps += [_Step(copy, group.early, group.late) for copy in copies]
+        self.steps.append(_Step(kernel, group.early, group.late, parts))
+        for slots in result.slots:
+            self._finish(slots.node, result.kernel.operands[slots.operand].buffer)
+
+    def _finish(self, node: Node, slots: int) -> None:
+        tensor = node.outputs[0]
+        read = Operand(slots, "read", tensor.dtype)
+        write = Operand(self.buffer(tensor), "write", tensor.dtype)
+        code = node.op.code
+        if not isinstance(code, Reduce):
+            raise CompilerBug(f"{node} has slots but is no reduction")
+        kernel = FinishKernel(
+            name=f"finish_{code.combine}",
+            operands=(read, write),
+            extent=product(tensor.shape),
+            combine=code.combine,
+            dtype=tensor.dtype,
+            sites=(site_of(node),),
+        )
+        self.steps.append(_Step(kernel, node in self.timing.early, False))
+
+    def _lower_call(self, group: Group) -> None:
+        *before, node = group.nodes
+        if isinstance(node.op.code, Control):
+            self._lower_control(node)
+            return
+        makers: dict[type, Callable[..., list[Kernel]]] = {
+            Matmul: gemm,
+            MatmulAdd: gemm_add,
+            Convolution: partial(
+                convolved, new_buffer=self._add_arena, slots_of=self._slots
+            ),
+            Place: partial(placed, written=self.inside),
+            Scatter: partial(
+                scattered, written=self.inside, check=before[0] if before else None
+            ),
+            Select: selected,
+            Sort: sorted_rows,
+            Scan: scanned,
+            Call: called,
+            Shuffle: shuffled,
+        }
+        make = makers.get(type(node.op.code))
+        if make is None:
+            raise CompilerBug(f"no kernel for {node}")
+        late = node in self.timing.late
+        self.steps.extend(_Step(k, group.early, late) for k in make(node, self.buffer))
+
+    def _lower_control(self, node: Node) -> None:
+        kernel = controlled(
+            node, self.buffer, self._add_arena, partial(lower, is_body=True)
+        )
+        step: Step = kernel
+        small = inlined(kernel, self.buffers)
+        if small is not None:
+            own = {kernel.operands[n].buffer for n in (kernel.counter, kernel.arena)}
+            del self.buffers[min(own) :]
+            step = small
+        early, late = node in self.timing.early, node in self.timing.late
+        self.steps.append(_Step(step, early, late))
+
+    def _add_arena(self, kind: BufferKind, shape: Shape, dtype: DType) -> int:
+        """A buffer of a kernel's own."""
+        number = len(self.buffers)
+        self.buffers.append(Buffer(number, kind, shape, dtype, kind))
+        return number
+
+    # Order
+
+    def _order(self, sizes: Mapping[str, int]) -> tuple[list[int], int]:
+        """The order of the steps, and how many run before the commit."""
+        tasks = [_task(step) for step in self.steps]
+        before = _dependencies(self.steps, self.buffers)
+        gate = len(tasks)
+        early = [number for number, step in enumerate(self.steps) if step.early]
+        whole = [
+            Task(read, written, tuple(after) + ((gate,) if step.late else ()))
+            for (read, written), after, step in zip(
+                tasks, before, self.steps, strict=True
+            )
+        ]
+        whole.append(Task((), (), tuple(early)))
+        if not early:  # nothing can go wrong: the step commits before it begins
+            whole = [Task(t.reads, t.writes, _without(t.after, gate)) for t in whole]
+            return order(whole[:gate], self._bytes(sizes)), 0
+        found = order(whole, self._bytes(sizes))
+        place = found.index(gate)
+        return [number for number in found if number != gate], place
+
+    def _bytes(self, sizes: Mapping[str, int]) -> list[int]:
+        names = symbols(tuple(d for b in self.buffers for d in b.shape))
+        values = {name: sizes.get(name, TYPICAL_SIZE) for name in names}
+        return [
+            evaluate(b.elements, values) * b.dtype.itemsize
+            if b.kind in ("temporary", "slots")
+            else 0
+            for b in self.buffers
+        ]
+
+
+def _without(numbers: Sequence[int], number: int) -> tuple[int, ...]:
+    return tuple(other for other in numbers if other != number)
+
+
+def with_makers(kernels: Sequence[Step]) -> tuple[Step, ...]:
+    """Finish kernels that know the position of the kernel whose slots they combine."""
+    maker: dict[int, int] = {}
+    result: list[Step] = []
+    for position, kernel in enumerate(kernels):
+        if isinstance(kernel, FinishKernel):
+            kernel = replace(kernel, chunks_of=maker[kernel.operands[0].buffer])
+        elif isinstance(kernel, LoopKernel):
+            maker.update((o.buffer, position) for o in kernel.operands if o.per_chunk)
+        result.append(kernel)
+    return tuple(result)
+
+
+def _is_part(tensor: Tensor, inside: Mapping[Tensor, Region]) -> bool:
+    """Whether a tensor is one of several that are written into one buffer."""
+    region = inside.get(tensor)
+    return region is not None and isinstance(region.place.op.code, Place)
+
+
+def _updates(step: _Step, buffer: int) -> bool:
+    """Whether a step changes what others wrote into a buffer."""
+    operands = step.kernel.operands
+    return any(o.buffer == buffer and o.mode == "update" for o in operands)
+
+
+def _task(step: _Step) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    kernel = step.kernel
+    return tuple(dict.fromkeys(reads(kernel))), tuple(dict.fromkeys(writes(kernel)))
+
+
+def _dependencies(
+    steps: Sequence[_Step], buffers: Sequence[Buffer]
+) -> list[tuple[int, ...]]:
+    """For each step the steps that have to run before it."""
+    writers: dict[int, list[int]] = {}
+    readers: dict[int, list[int]] = {}
+    for number, step in enumerate(steps):
+        read, written = _task(step)
+        for buffer in read:
+            readers.setdefault(buffer, []).append(number)
+        for buffer in written:
+            writers.setdefault(buffer, []).append(number)
+    result: list[tuple[int, ...]] = []
+    for number, step in enumerate(steps):
+        read, written = _task(step)
+        before: set[int] = set()
+        for buffer in step.waits:
+            before.update(writers.get(buffer, ()))
+        for buffer in read:
+            if buffers[buffer].kind not in ("stored", "carry"):
+                before.update(w for w in writers.get(buffer, ()))
+        for buffer in written:
+            if buffers[buffer].kind in ("stored", "carry"):
+                before.update(readers.get(buffer, ()))
+            if buffer not in step.parts:
+                own = _updates(step, buffer), number
+                earlier = (
+                    w for w in writers[buffer] if (_updates(steps[w], buffer), w) < own
+                )
+                before.update(w for w in earlier if buffer not in steps[w].parts)
+        before.discard(number)
+        result.append(tuple(sorted(before)))
+    return result

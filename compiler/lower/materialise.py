@@ -1,0 +1,271 @@
+"""Copies where a tensor has to lie in memory in a way that it does not.
+
+``y = view(x)``  ->  ``y = view(copy(x))``   where no strides express the view
+``matmul(x, y)`` ->  ``matmul(copy(x), y)``  where BLAS cannot read x
+outputs and new values of leaves that are views or leaves become copies, unless an
+output is all of what a node computes, in another shape. So does a new value that
+anything else needs, or that reads its leaf in another order: afterwards the new value
+of a leaf can be written straight into the leaf.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from operator import is_
+
+from staticgrad.compiler.conv.convolution_layout import readable
+from staticgrad.compiler.fuse.groups import read_axes
+from staticgrad.compiler.kernel_ir.layouts import (
+    awaited,
+    base_of,
+    is_free,
+    is_view,
+    layout_over,
+)
+from staticgrad.ir.graph import Graph, Update, infer, rebuilt
+from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
+from staticgrad.ir.op import (
+    OPS,
+    Call,
+    Control,
+    Convolution,
+    Elementwise,
+    Gather,
+    Layout,
+    Leaf,
+    Matmul,
+    MatmulAdd,
+    Place,
+    Position,
+    Random,
+    Reduce,
+    Scan,
+    Scatter,
+    Select,
+    Shuffle,
+    Sort,
+    View,
+)
+from staticgrad.ir.size import Dim, Shape, Size, product
+
+# what reads its inputs however they lie, and what needs the first, or all, in memory
+_ANYHOW = (Elementwise, Reduce)
+_FIRST = (Gather, Random)
+_WHOLE = (Place, Scan, Scatter, Select, Shuffle, Sort, MatmulAdd)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """How BLAS reads a tensor: leading dimension, transposition, batch stride."""
+
+    transposed: bool
+    ld: Dim
+    offset: Dim
+    batch_stride: Dim
+
+
+def copied(tensor: Tensor) -> Tensor:
+    """A node that copies `tensor`, with its line."""
+    op = OPS["copy"]
+    types = infer(op, (tensor.type,), {})
+    node = tensor.node
+    return Node(op, (tensor,), {}, types, scope=node.scope, source=node.source).outputs[
+        0
+    ]
+
+
+def materialise(graph: Graph) -> Graph:
+    """See the module docstring."""
+    new: dict[Tensor, Tensor] = {}
+    for node in graph.nodes:
+        wanted = tuple([_input(node, i, new[t]) for i, t in enumerate(node.inputs)])
+        same = all(map(is_, wanted, node.inputs))
+        kept = node if same else rebuilt(node, wanted)
+        new.update(zip(node.outputs, kept.outputs, strict=True))
+    replaced = {leaf for leaf, _ in graph.updates}
+    updates = tuple((leaf, new[t]) for leaf, t in graph.updates)
+    taken = Counter(base_of(new[t]) for t in dict.fromkeys(graph.outputs))
+    taken.update(value for _, value in updates)
+    outputs = tuple(
+        copied(new[t]) if t in replaced else _output(new[t], taken)
+        for t in graph.outputs
+    )
+    return Graph.closed(graph.inputs, outputs, _own(outputs, updates))
+
+
+def _input(node: Node, position: int, tensor: Tensor) -> Tensor:
+    code = node.op.code
+    if isinstance(code, _ANYHOW):
+        return tensor
+    if isinstance(code, View):
+        return tensor if has_layout(node, tensor) else copied(tensor)
+    if isinstance(code, Matmul) or (isinstance(code, MatmulAdd) and position):
+        return tensor if matrix_of(tensor) is not None else copied(tensor)
+    if isinstance(code, Call):
+        return tensor if _is_whole(tensor) else copied(tensor)
+    if isinstance(code, Convolution):
+        fits = not is_made_in_loops(tensor) and readable(node, position, tensor)
+        return tensor if fits else copied(tensor)
+    first = isinstance(code, _FIRST) and position == 0
+    if isinstance(code, Control):
+        return tensor if lies_whole(tensor) else copied(tensor)
+    whole = isinstance(code, _WHOLE)
+    if (first or whole) and is_made_in_loops(tensor):
+        return copied(tensor)
+    return tensor
+
+
+def lies_whole(tensor: Tensor) -> bool:
+    """Whether the tensor is all of its base's memory, in C order."""
+    if is_made_in_loops(tensor):
+        return False
+    base = base_of(tensor)
+    layout = layout_over(tensor, Layout.contiguous(base.shape))
+    same = layout is not None and layout.is_contiguous
+    return same and product(tensor.shape) == product(base.shape)
+
+
+def has_layout(node: Node, tensor: Tensor) -> bool:
+    """Whether strides express the view `node` of `tensor`."""
+    base, code = base_of(tensor), node.op.code
+    start = Layout.contiguous(base.shape)
+    if isinstance(base.op.code, Position):
+        unit: list[Dim] = [0] * base.ndim
+        unit[base.node.attrs["axis"]] = 1
+        start = Layout(base.shape, tuple(unit))
+    layout = layout_over(tensor, start)
+    if layout is None or not isinstance(code, View):
+        return False
+    return code.of(layout, node.types[0].shape, node.attrs) is not None
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    """Whether the elements lie one after the other, in C order."""
+    if is_made_in_loops(tensor):
+        return False
+    layout = layout_over(tensor, Layout.contiguous(base_of(tensor).shape))
+    if layout is None:
+        return False
+    return Layout(layout.shape, layout.strides).is_contiguous
+
+
+def is_made_in_loops(tensor: Tensor) -> bool:
+    """True for a value that lies nowhere in memory: indices along an axis."""
+    return is_free(tensor) and not isinstance(base_of(tensor), Constant)
+
+
+def _output(tensor: Tensor, taken: Counter[Tensor]) -> Tensor:
+    """A view remains where it is all of something computed, in another shape."""
+    if not is_view(tensor):
+        return copied(tensor) if is_made_in_loops(tensor) else tensor
+    base = base_of(tensor)
+    computed = not isinstance(base.op.code, Leaf) and not awaited(tensor)
+    is_renamed = computed and taken[base] == 1 and lies_whole(tensor)
+    return tensor if is_renamed else copied(tensor)
+
+
+def _own(outputs: tuple[Tensor, ...], updates: tuple[Update, ...]) -> list[Update]:
+    """Updates whose new values are written by a node that does nothing else."""
+    uses = Graph.closed((), outputs, updates).uses()
+    plain = [
+        (leaf, new if _is_own(leaf, new, uses) else copied(new))
+        for leaf, new in updates
+    ]
+    return _untangled(plain)
+
+
+def _is_own(leaf: Stored, new: Tensor, uses: Counter[Tensor]) -> bool:
+    if is_view(new) or uses[new] != 1 or isinstance(new.op.code, Leaf):
+        return False
+    if isinstance(new.op.code, Scatter | MatmulAdd):
+        base, *others = new.inputs
+        return base is leaf and all(base_of(t) is not leaf for t in others)
+    if isinstance(new.op.code, Matmul):
+        # Not into stored leaves: on a GPU a product cannot look at the status first.
+        is_carry = isinstance(leaf, Input)
+        return is_carry and all(base_of(t) is not leaf for t in new.inputs)
+    if not isinstance(new.op.code, Elementwise | Random):
+        return False
+    counter = iter(range(new.ndim))
+    axes = tuple(None if n == 1 else next(counter) for n in new.shape)
+    reads = {
+        read_axes(new.node, position, axes)
+        for position, tensor in enumerate(new.inputs)
+        if base_of(tensor) is leaf
+    }
+    return reads <= {axes}
+
+
+def _untangled(updates: list[Update]) -> list[Update]:
+    """Of two new values of which one reads the other's leaf, that one is copied."""
+    leaves = {leaf for leaf, _ in updates}
+    result: list[Update] = []
+    for leaf, new in updates:
+        read = {base_of(t) for t in new.inputs}
+        tangled = any(other in leaves and other is not leaf for other in read)
+        result.append((leaf, copied(new) if tangled else new))
+    return result
+
+
+def matrix_of(tensor: Tensor) -> Matrix | None:
+    """How BLAS can read the last two axes of `tensor`, batch axes in one stride."""
+    if is_made_in_loops(tensor):
+        return None
+    whole = base_of(tensor).shape
+    layout = layout_over(tensor, Layout.contiguous(whole))
+    if layout is None:
+        return None
+    batch = _batch_stride(layout)
+    rows, columns = layout.shape[-2:]
+    down, right = layout.strides[-2:]
+    if batch is None:
+        return None
+    if 0 in layout.shape:
+        return Matrix(False, 1 if columns == 0 else columns, layout.offset, batch)
+    if right == 1 or columns == 1:
+        transposed, ld = False, columns if rows == 1 else down
+    elif down == 1 or rows == 1:
+        transposed, ld = True, rows if columns == 1 else right
+    else:
+        return None
+    forward = _is_forward(ld, (whole, layout.shape))
+    return Matrix(transposed, ld, layout.offset, batch) if forward else None
+
+
+def _batch_stride(layout: Layout) -> Dim | None:
+    """The one stride that walks all batch axes; None if there is none."""
+    step: Dim | None = None
+    extent: Dim = 0
+    axes = zip(layout.shape[:-2], layout.strides[:-2], strict=True)
+    for size, stride in reversed(list(axes)):
+        if size == 1:
+            continue
+        if step is None:
+            step = stride
+        elif stride != extent:
+            return None
+        extent = stride * size
+    return 0 if step is None else step
+
+
+def _is_forward(stride: Dim, shapes: Iterable[Shape]) -> bool:
+    """Whether `stride` is positive wherever the sizes of `shapes` are.
+
+    ``n - 1`` is, as the row of a matrix that has n - 1 columns.
+    """
+    if not isinstance(stride, Size):
+        return stride > 0
+    if all(count > 0 for _, count in stride.terms):
+        return True
+    rows = (product(shape[axis:]) for shape in shapes for axis in range(len(shape)))
+    return any(_times(stride, row) > 0 for row in rows)
+
+
+def _times(stride: Size, row: Dim) -> int:
+    """How many times `row` the stride is; 0 if that is no whole number."""
+    if not isinstance(row, Size):
+        return 0
+    times = stride.terms[0][1] // row.terms[0][1]
+    return times if row * times == stride else 0

@@ -1,0 +1,1 @@
+"""The memory planner: liveness, in-place writing, offsets in the arena, regions."""

@@ -1,0 +1,1 @@
+"""Running programs: virtual machine, calls, executables, errors, profiles."""

@@ -1,0 +1,439 @@
+"""Executables: what ``compile`` returns.
+
+A call arranges its arguments, finds the program for their sizes and runs it with fresh
+outputs. `bind` fixes arguments and outputs once, so that later calls do neither.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from weakref import WeakSet
+
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.compiler.kernel_ir.plan import Plan
+from staticgrad.compiler.runtime.arguments import Signature
+from staticgrad.compiler.runtime.bound import Bound, Runner, Unflatten
+from staticgrad.compiler.runtime.explanation import explain, explain_cuda
+from staticgrad.compiler.runtime.frame import Frame
+from staticgrad.compiler.runtime.profile import Profile, profile
+from staticgrad.compiler.runtime.taps import Tap, Tapping, check_inputs, checked, warn
+from staticgrad.compiler.runtime.targets.cpu_target import CpuTarget, Route
+from staticgrad.compiler.runtime.targets.reference_target import ReferenceTarget
+from staticgrad.errors import GraphError, NonFiniteError
+from staticgrad.ir.node import Input, Tensor
+from staticgrad.ir.size import symbols
+from staticgrad.ir.source import at, here
+
+if TYPE_CHECKING:
+    from staticgrad.compiler.runtime.targets.cuda_target import CudaTarget
+
+Array = npt.NDArray[Any]
+Trace = Callable[[Sequence[Array]], NonFiniteError | None]
+Target: TypeAlias = "CpuTarget | CudaTarget | ReferenceTarget"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The memory plan of an executable, for the sizes of its last call.
+
+    `arena_bytes` hold every temporary; no plan can do with fewer than
+    `lower_bound_bytes`; `unplanned_bytes` is what one array per tensor would take.
+    `buffers` are (name, bytes, offset, first kernel, last kernel) of what is in the
+    arena.
+    """
+
+    plan: Plan
+
+    @property
+    def arena_bytes(self) -> int:
+        """The size of the one allocation that holds every temporary."""
+        return self.plan.arena_bytes
+
+    @property
+    def lower_bound_bytes(self) -> int:
+        """The most bytes that are alive at one time, unpadded."""
+        return self.plan.lower_bound_bytes
+
+    @property
+    def unplanned_bytes(self) -> int:
+        """The sum over all tensors of the unfused graph."""
+        return self.plan.unplanned_bytes
+
+    @property
+    def buffers(self) -> tuple[tuple[str, int, int, int, int], ...]:
+        """(name, bytes, offset, first kernel, last kernel) of each buffer."""
+        plan = self.plan
+        rows = zip(
+            plan.schedule.buffers, plan.bytes, plan.offsets, plan.first, plan.last,
+            strict=True,
+        )  # fmt: skip
+        return tuple(
+            (buffer.name, size, offset, first, last)
+            for buffer, size, offset, first, last in rows
+            if offset >= 0
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Memory(arena_bytes={self.arena_bytes}, "
+            f"lower_bound_bytes={self.lower_bound_bytes}, "
+            f"unplanned_bytes={self.unplanned_bytes})"
+        )
+
+
+class Executable:
+    """A compiled graph. Call it with arrays, by position or by keyword.
+
+    It may be called from several threads at once. `target` computes the leaves that
+    `unflatten` makes the result of: the first `results` of its outputs. `trace` finds
+    out where a result stopped being finite, given the inputs of a call that failed.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        inputs: Sequence[Input],
+        unflatten: Unflatten,
+        results: int,
+        sizes: Mapping[str, int] | None = None,
+        notes: Sequence[str] = (),
+        trace: Trace = lambda _: None,
+        tapping: Tapping | None = None,
+    ) -> None:
+        self.target = self._untapped = target
+        self._tapping = tapping
+        self._taps: list[Tap] = []
+        self._bounds: WeakSet[Bound] = WeakSet()
+        self.inputs = tuple(inputs)
+        self.notes = tuple(notes)
+        self._signature = Signature(inputs)
+        self._unflatten = _quick(unflatten, results)
+        self._results = results
+        self._trace = trace
+        self._is_leaf = results == 1 and _is_leaf(unflatten)
+        self._route: Route | None = None
+        self._sizes: Mapping[str, int] | None = _static(inputs, sizes)
+        if self._sizes is not None and not isinstance(target, ReferenceTarget):
+            target.plan(self._sizes)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"pickle requires values, got an {self!r}; build and compile in each "
+            f"process{at(here())}"
+        )
+
+    def __repr__(self) -> str:
+        return f"Executable({', '.join(f'{x.name}: {x.type}' for x in self.inputs)})"
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The outputs, as fresh arrays in the structure that compile was given."""
+        route = self._route
+        values: Sequence[Any] = args
+        outputs: Sequence[Array]
+        if kwargs and not args and tuple(kwargs) == self._signature.names:
+            values = tuple(kwargs.values())
+        elif kwargs:
+            route = None  # `arrange` puts them in order, or says what does not fit
+        try:
+            found = None if route is None else route.try_to_run(values)
+            if found is None:
+                values = self._arranged(args, kwargs)
+                outputs = self._called(values)
+            else:
+                outputs = found
+        except NonFiniteError as error:
+            raise (self._trace(_on_host(values)) or error) from None
+        if self._is_leaf:
+            return outputs[0]
+        return self._unflatten(outputs[: self._results])
+
+    def _given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The values in the order of the inputs, those on a GPU as DeviceArrays."""
+        values = self._signature.arrange(args, kwargs)
+        if self.target.name == "cuda":
+            return self.target.seen(self._signature.names, values)
+        return self._signature.on_host(values)
+
+    def _arranged(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        return self._signature.arrays(self._given(args, kwargs))
+
+    def on_device(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The outputs as fresh arrays on the GPU, in the structure compile was given.
+
+        Other libraries take them without a copy, by ``__cuda_array_interface__`` or
+        DLPack; ``numpy()`` copies one to the host. Inputs, here and in any call, may be
+        arrays on the GPU, of the inputs' dtypes and contiguous: nothing goes through
+        the host then. GraphError for another target than "cuda".
+        """
+        if self.target.name != "cuda":
+            raise GraphError(
+                f"on_device requires target 'cuda', got {self.target.name!r}; compile "
+                f"for it, or call the executable{at(here())}"
+            )
+        values = self._arranged(args, kwargs)
+        sizes = self._sizes = self._signature.sizes(values)
+        try:
+            outputs = self.target.call_on_device(values, sizes)
+        except NonFiniteError as error:
+            raise (self._trace(_on_host(values)) or error) from None
+        return self._unflatten(outputs[: self._results])
+
+    def _called(self, arrays: list[Array]) -> Sequence[Array]:
+        sizes = self._sizes = self._signature.sizes(arrays)
+        target = self.target
+        if not isinstance(target, CpuTarget):
+            return target.call(arrays, sizes)
+        route = self._route = target.route(arrays, sizes)
+        if target is not self.target:  # tapped meanwhile, by another thread
+            self._route = None
+        return route.run(arrays)
+
+    def bind(self, /, *args: Any, **kwargs: Any) -> Bound:
+        """The executable with its arguments fixed: nothing is copied.
+
+        Each call of the result reads the arrays as they are then, and returns the same
+        output arrays. DTypeError or GraphError for an array that would need a copy.
+        """
+        signature = self._signature
+        arrays = signature.exact(self._given(args, kwargs))
+        sizes = self._sizes = signature.sizes(arrays)
+        return self._bound(arrays, sizes)
+
+    def repeat(self, times: int, /, *args: Any, **kwargs: Any) -> Any:
+        """Call `times` times with the same arguments, in one native call.
+
+        Returns fresh outputs of the last run; only updates make the runs differ.
+        """
+        signature = self._signature
+        arrays = self._arranged(args, kwargs)
+        sizes = self._sizes = signature.sizes(arrays)
+        return self._bound(arrays, sizes).repeat(times)
+
+    def _bound(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> Bound:
+        def bound() -> Runner:
+            return self.target.bind(arrays, sizes)
+
+        def trace() -> NonFiniteError | None:
+            return self._trace(_on_host(arrays))
+
+        unflatten = None if self._is_leaf else self._unflatten
+        result = Bound(bound, unflatten, self._results, trace)
+        self._bounds.add(result)
+        return result
+
+    def tap(
+        self,
+        tensor: Tensor,
+        callback: Callable[[Array], Any] | None = None,
+        *,
+        record: int | None = None,
+    ) -> Tap:
+        """Look at `tensor`, any value or gradient of the graph, at each run.
+
+        ``callback(array)`` is called with a copy, between kernels and inside compiled
+        loops too; what it raises stops the run before anything is written, and is
+        raised by the call. With `record` the last so many values are kept by native
+        code instead: ``handle.values``. ``handle.remove()`` ends it; the executable
+        then has the program again that it had before. Of a tensor in the body of a
+        loop or branch every value is seen, step by step, as often as the body runs:
+        keep it in a list while the body's function is called, and tap the last one.
+
+        A HookWarning tells of a tensor that is on no path to the outputs, and that the
+        same callback twice on one tensor is one tap. Raises GraphError for what cannot
+        be tapped.
+
+        >>> import staticgrad as sg
+        >>> x = sg.parameter([1.0, 2.0])
+        >>> h = x * x
+        >>> f = sg.compile(sg.sum(h))
+        >>> handle = f.tap(h, lambda value: print("saw", value))
+        >>> float(f())
+        saw [1. 4.]
+        5.0
+        >>> handle.remove()
+        """
+        tapping = self._tapping
+        if tapping is None:
+            raise GraphError(f"tap requires what sg.compile gave{at(here())}")
+        checked(tensor, callback, record)
+        inside = tapping.is_inside(tensor)
+        if not inside:
+            check_inputs(tensor, self.inputs)
+        for tap in self._taps:
+            if tap.looks_at(tensor, callback, record):
+                warn("tap requires one callback for each tap, got the same again, which"
+                     " stays one tap; remove the first")  # fmt: skip
+                return tap
+        if not inside and not tapping.is_shared(tensor):
+            warn(f"tap requires a tensor on the way to the outputs, got {tensor.type} "
+                 f"of {tensor.op.name}{at(tensor.source)}, which shares nothing with "
+                 "them; it is computed for the tap alone")  # fmt: skip
+        ring = None if record is None else tapping.ring(tensor, record)
+        tap = Tap(tensor, callback, ring, self._drop, here())
+        self._renew([*self._taps, tap])
+        return tap
+
+    def _drop(self, tap: Tap) -> None:
+        self._renew([other for other in self._taps if other is not tap])
+
+    def _renew(self, taps: list[Tap]) -> None:
+        """Another program, or the one without taps."""
+        assert self._tapping is not None
+        self.target = self._tapping.make(tuple(taps)) if taps else self._untapped
+        self._taps = taps
+        self._route = None
+        for bound in tuple(self._bounds):
+            bound.renew()
+
+    def traced(
+        self, error: BaseException, arrays: Mapping[str, Array]
+    ) -> BaseException:
+        """`error`, if it is a NonFiniteError with where it began, given the inputs.
+
+        For programs that run frames of this executable.
+        """
+        names = self._signature.names
+        if not isinstance(error, NonFiniteError) or any(n not in arrays for n in names):
+            return error
+        return self._trace([arrays[name] for name in names]) or error
+
+    def frame(self, sizes: Mapping[str, int] | None = None) -> Frame:
+        """A frame with arrays of its own for inputs and outputs, for other programs."""
+        frame = self._native().frame(dict(sizes or {}))
+        return frame.own(self.inputs, self._results)
+
+    def explain(self) -> str:
+        """What was compiled, what came from the cache, what is copied, as text."""
+        notes = (*self.notes, *self._signature.notes.values())
+        if isinstance(self.target, CpuTarget):
+            return explain(self.target, self.inputs, notes)
+        if self.target.name == "cuda":
+            return explain_cuda(self.target, self.inputs, notes)
+        return "\n".join(["target reference: node by node with NumPy", *notes])
+
+    def profile(self, times: int, /, *args: Any, **kwargs: Any) -> Profile:
+        """How long each kernel takes, of `times` runs with the same arguments.
+
+        ``print`` it for a table by kernel with the user's lines; ``.lines`` has the
+        seconds of each line, ``.roles`` those of forward, backward and update. Kernels
+        are timed one by one; parameters and states are as before afterwards.
+        GraphError for another target than "cpu".
+
+        >>> import numpy as np, staticgrad as sg
+        >>> x = sg.input("x", ("n",))
+        >>> f = sg.compile(sg.sum(sg.exp(x)))
+        >>> profile = f.profile(10, x=np.ones(1000))
+        >>> len(profile.lines), profile.seconds > 0
+        (1, True)
+        """
+        if times < 1:
+            raise GraphError(
+                f"profile requires at least 1 run, got {times}; 100 is usual"
+                f"{at(here())}"
+            )
+        target = self.target
+        if not isinstance(target, CpuTarget):
+            raise GraphError(
+                f"profile requires target 'cpu', got {target.name!r}; compile it for "
+                f"the cpu; for times on a GPU run the program under Nsight Systems "
+                f"(nsys profile){at(here())}"
+            )
+        arrays = self._arranged(args, kwargs)
+        sizes = self._sizes = self._signature.sizes(arrays)
+        try:
+            return profile(target, arrays, sizes, times)
+        except NonFiniteError as error:
+            raise (self._trace(arrays) or error) from None
+
+    def source(self) -> str:
+        """The generated code of all kernels, each once."""
+        if isinstance(self.target, CpuTarget):
+            sources = (kernel.source for kernel in self.target.code.natives)
+            return "\n\n".join(dict.fromkeys(sources))
+        if self.target.name == "cuda":
+            texts = (source.text for source in self.target.code.sources if source)
+            return "\n\n".join(dict.fromkeys(texts))
+        return ""
+
+    @property
+    def memory(self) -> Memory:
+        """The memory plan for the sizes of the last call (or those of compile)."""
+        if self._sizes is None:
+            raise GraphError(
+                "memory requires sizes, got none; call the executable once or give "
+                f"compile(sizes={{...}}){at(here())}"
+            )
+        if self.target.name == "cuda":
+            return Memory(self.target.plan(self._sizes))
+        return Memory(self._native().plan(self._sizes))
+
+    def _native(self) -> CpuTarget:
+        if isinstance(self.target, CpuTarget):
+            return self.target
+        raise GraphError(
+            f"the executable requires target 'cpu', got {self.target.name!r}, which "
+            f"has no such frames or plan; compile it again{at(here())}"
+        )
+
+
+def _on_host(values: Sequence[Any]) -> list[Array]:
+    """Arrays that NumPy can read."""
+    return [np.asarray(value) for value in values]
+
+
+def _quick(unflatten: Unflatten, count: int) -> Unflatten:
+    """The same, without walking a tree where it is a flat list, tuple or dict."""
+    marks = [object() for _ in range(count)]
+    made = unflatten(marks)
+    if type(made) is list and _are(made, marks):
+        return list
+    if type(made) is tuple and _are(made, marks):
+        return tuple
+    if type(made) is dict and _are(list(made.values()), marks):
+        names = tuple(made)
+        return lambda found: dict(zip(names, found, strict=True))
+    return unflatten
+
+
+def _are(found: Sequence[Any], marks: Sequence[object]) -> bool:
+    """Whether `found` are just these objects, in this order."""
+    return len(found) == len(marks) and all(map(operator.is_, found, marks))
+
+
+def _is_leaf(unflatten: Unflatten) -> bool:
+    """True if the result is the one output itself, not a structure around it."""
+    mark = object()
+    try:
+        return unflatten([mark]) is mark
+    except ValueError:
+        return False
+
+
+def _static(
+    inputs: Sequence[Input], sizes: Mapping[str, int] | None
+) -> dict[str, int] | None:
+    """The sizes before the first call, if they are static or all given."""
+    names = symbols(tuple(dim for leaf in inputs for dim in leaf.shape))
+    given = dict(sizes or {})
+    unknown = given.keys() - names
+    if unknown:
+        raise GraphError(
+            f"compile requires sizes of its inputs, got {', '.join(sorted(unknown))}; "
+            f"they are {', '.join(sorted(names)) or 'static'}{at(here())}"
+        )
+    if names - given.keys():
+        return None
+    return {name: given[name] for name in _in_order(inputs)}
+
+
+def _in_order(inputs: Sequence[Input]) -> list[str]:
+    found: dict[str, None] = {}
+    for leaf in inputs:
+        for dim in leaf.shape:
+            found.update(dict.fromkeys(sorted(symbols((dim,)))))
+    return list(found)

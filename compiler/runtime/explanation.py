@@ -1,0 +1,130 @@
+"""The text of ``explain()``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from staticgrad.compiler.kernel_ir.kernels import GemmKernel, LoopKernel
+from staticgrad.compiler.kernel_ir.plan import Plan
+from staticgrad.compiler.runtime import threads
+from staticgrad.compiler.runtime.failures import foreign
+from staticgrad.compiler.runtime.targets.cpu_target import CpuTarget
+from staticgrad.ir.node import Input
+
+if TYPE_CHECKING:
+    from staticgrad.compiler.runtime.targets.cuda_target import CudaTarget
+
+
+def explain(target: CpuTarget, inputs: Sequence[Input], notes: Sequence[str]) -> str:
+    """What `target` consists of, what was compiled for it and what was only planned."""
+    lines = [f"target cpu, {threads.get_num_threads()} threads{_layer()}"]
+    lines += [f"input {leaf.name}: {leaf.type}" for leaf in inputs]
+    lines += _kernel_lines(target)
+    lines += _plan_lines(target)
+    lines += [f"note: {note}" for note in notes]
+    return "\n".join(lines)
+
+
+def explain_cuda(
+    target: CudaTarget, inputs: Sequence[Input], notes: Sequence[str]
+) -> str:
+    """What `target` launches, and how each kernel is spread over the device."""
+    lines = [f"target cuda, {target.device.name}"]
+    lines += [f"input {leaf.name}: {leaf.type}" for leaf in inputs]
+    sources = target.code.sources
+    different = {source.canonical for source in sources if source is not None}
+    lines.append(f"{len(sources)} kernels, {len(different)} different sources")
+    for number, (kernel, source) in enumerate(
+        zip(target.code.loops, sources, strict=True)
+    ):
+        if number == target.code.schedule.commit:
+            lines.append("  ---- commit: nothing below can fail ----")
+        how = "cuBLAS" if isinstance(kernel, GemmKernel) else "on the host"
+        if source is not None and source.mapping is not None:
+            how = f"by {source.mapping.worker}"
+        lines.append(f"  {number}: {kernel.name}{_axes(kernel)}  {how}")
+        lines += _calls_of_python(kernel)
+    plans = [line for p in target.planned for line in (_plan_line(p), *_again_lines(p))]
+    lines += [f"  {line}" for line in dict.fromkeys(plans)]
+    return "\n".join(lines + [f"note: {note}" for note in notes])
+
+
+def _layer() -> str:
+    name = threads.layer()
+    return f" ({name})" if name else ""
+
+
+def _kernel_lines(target: CpuTarget) -> list[str]:
+    natives = target.code.natives
+    different = {native.address: native for native in reversed(natives)}.values()
+    compiled = [native for native in different if not native.cached]
+    seconds = sum(native.seconds for native in natives)
+    schedule = target.code.schedule
+    lines = [
+        f"{len(schedule.kernels)} kernels, {len(different)} different: "
+        f"{len(compiled)} compiled, {len(different) - len(compiled)} from the cache, "
+        f"in {seconds:.3f} s"
+    ]
+    remaining = iter(natives)
+    for number, kernel in enumerate(target.code.loops):
+        if number == schedule.commit and target.writing is not None:
+            lines.append("  ---- commit: nothing below can fail ----")
+        if isinstance(kernel, GemmKernel):
+            how = f"product of {kernel.m} x {kernel.k} and {kernel.k} x {kernel.n}"
+        else:
+            native = next(remaining)
+            how = native.reason if native.cached else f"compiled ({native.reason})"
+        lines.append(f"  {number}: {kernel.name}{_axes(kernel)}  {how}")
+        lines += _calls_of_python(kernel)
+    return lines
+
+
+def _calls_of_python(kernel: LoopKernel | GemmKernel) -> list[str]:
+    """What the Python functions that a kernel calls have cost so far."""
+    lines: list[str] = []
+    for function in foreign(kernel):
+        target = function.target
+        if target is not None:
+            mean = 1e6 * target.seconds / max(target.calls, 1)
+            lines.append(
+                f"     calls Python and takes the GIL: {target.calls} calls, "
+                f"{mean:.1f} us each"
+            )
+    return lines
+
+
+def _axes(kernel: LoopKernel | GemmKernel) -> str:
+    if isinstance(kernel, GemmKernel):
+        return ""
+    return "[" + ", ".join(map(str, kernel.axes)) + "]"
+
+
+def _plan_lines(target: CpuTarget) -> list[str]:
+    plans = list(target.planned)
+    many = "plan" if len(plans) == 1 else "plans"
+    lines = [f"{len(plans)} {many}, each without recompilation:"] if plans else []
+    counts = Counter(_plan_line(plan) for plan in plans)
+    lines += [f"  {line}" for line in counts]
+    return lines + [f"  {line}" for plan in plans for line in _again_lines(plan)]
+
+
+def _again_lines(plan: Plan) -> list[str]:
+    """What runs again for a memory budget, by kernel."""
+    kernels = plan.schedule.kernels
+    counts = Counter(kernels[position].name for position in plan.schedule.again)
+    if not counts:
+        return []
+    what = ", ".join(f"{name} x {count}" for name, count in counts.items())
+    total = len(kernels) - sum(counts.values())
+    return [f"computed again: {sum(counts.values())} kernels beside {total}: {what}"]
+
+
+def _plan_line(plan: Plan) -> str:
+    sizes = ", ".join(f"{name}={value}" for name, value in plan.values) or "static"
+    proof = f" ({plan.proof})" if plan.proof else ""
+    return (
+        f"{sizes}: arena {plan.arena_bytes} bytes, lower bound "
+        f"{plan.lower_bound_bytes}{proof}, unplanned {plan.unplanned_bytes}"
+    )

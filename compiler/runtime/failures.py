@@ -1,0 +1,232 @@
+"""From a status word to the exception that names op, rule, value and the user's line.
+
+Also the one bad index that has to be found before a run: one into an axis of size 0,
+where there is nothing to read in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.compiler.codegen.status import (
+    INDEX_OUT_OF_RANGE,
+    RAISED,
+    RAISED_IN_PYTHON,
+)
+from staticgrad.compiler.host import numba_internals
+from staticgrad.compiler.kernel_ir.flat import Flat
+from staticgrad.compiler.kernel_ir.kernels import (
+    Blocks,
+    CheckIndex,
+    GemmKernel,
+    Kernel,
+    Loop,
+    LoopKernel,
+    Rest,
+    Site,
+    Statement,
+    When,
+    calls_of,
+)
+from staticgrad.compiler.kernel_ir.walks import statements_of
+from staticgrad.compiler.runtime import vm
+from staticgrad.errors import (
+    CompilerBug,
+    IndexOutOfRange,
+    LoopLimitError,
+    NonFiniteError,
+)
+from staticgrad.ir.foreign import Foreign
+from staticgrad.ir.size import evaluate
+from staticgrad.ir.source import Source, at, called
+
+Checks = Iterator[tuple[CheckIndex, tuple[int, ...]]]
+
+
+class Code(Protocol):
+    """What a status is about: Code of the cpu, CudaCode of a GPU."""
+
+    @property
+    def flat(self) -> Flat:
+        """The kernels, with the marks between them."""
+
+    @property
+    def loops(self) -> tuple[LoopKernel | GemmKernel, ...]:
+        """The kernels as loops."""
+
+    @property
+    def site_base(self) -> npt.NDArray[np.int64]:
+        """The number of each kernel's first site."""
+
+    @property
+    def checked(self) -> tuple[Site, ...]:
+        """What the user calls each scalar that has to be finite."""
+
+
+def failure(code: Code, status: npt.NDArray[np.int64], key: int = 0) -> BaseException:
+    """The exception for what the run called `key` left in `status`."""
+    kind = int(status[vm.STATUS_CODE])
+    if kind == vm.NON_FINITE:
+        return _not_finite(code, status)
+    if kind in (RAISED, RAISED_IN_PYTHON):
+        return _raised(code, status, key)
+    if kind == vm.LOOP_LIMIT:
+        return _past_limit(code, status)
+    if kind != INDEX_OUT_OF_RANGE:
+        return CompilerBug(f"a kernel reported the unknown code {kind}")
+    kernel, local = _kernel_of(code, int(status[vm.STATUS_SITE]))
+    value, extent = int(status[vm.STATUS_VALUE]), int(status[vm.STATUS_EXTENT])
+    wrap = any(c.wrap for c, _ in checks(kernel) if c.site == local)
+    where = f"{value} at position {int(status[vm.STATUS_POSITION])}"
+    return out_of_range(kernel.sites[local], extent, where, wrap)
+
+
+def refuse_empty_extents(
+    kernels: Sequence[LoopKernel | GemmKernel], values: Mapping[str, int]
+) -> None:
+    """IndexOutOfRange if a kernel would check indices against an axis of size 0."""
+    for kernel in kernels:
+        if not kernel.fails or isinstance(kernel, GemmKernel):
+            continue
+        extents = [evaluate(dim, values) for dim in kernel.axes]
+        for check, axes in checks(kernel):
+            count = int(np.prod([extents[axis] for axis in axes], dtype=np.int64))
+            if count and evaluate(check.extent, values) == 0:
+                where = f"{count} of them for an axis of size 0"
+                raise out_of_range(kernel.sites[check.site], 0, where, check.wrap)
+
+
+def checks(kernel: Kernel) -> Checks:
+    """The CheckIndex statements of `kernel`, each with the axes it is inside of."""
+    if not isinstance(kernel, LoopKernel):
+        return
+    left: list[tuple[Statement, tuple[int, ...]]] = [(s, ()) for s in kernel.body]
+    while left:
+        statement, axes = left.pop(0)
+        if isinstance(statement, CheckIndex):
+            yield statement, axes
+        if isinstance(statement, Loop):
+            left = [(s, (*axes, statement.axis)) for s in statement.body] + left
+        if isinstance(statement, When | Rest | Blocks):
+            left = [(s, axes) for s in statement.body] + left
+
+
+def out_of_range(site: Site, extent: int, where: str, wrap: bool) -> IndexOutOfRange:
+    """The error for an index outside of its axis."""
+    least = f"-{extent}" if wrap and extent else "0"
+    advice = "look at the indices" if wrap else "look at the labels or indices"
+    return IndexOutOfRange(
+        f"{called(site.source, site.op)} requires "
+        f"{least} <= index < {extent}, got {where}; "
+        f"{advice}{at(site.source)}"
+    )
+
+
+def _past_limit(code: Code, status: npt.NDArray[np.int64]) -> LoopLimitError:
+    limits = [mark.site for mark in code.flat.marks if mark.kind == "limit"]
+    site = limits[int(status[vm.STATUS_SITE])]
+    source = None if site is None else site.source
+    limit = int(status[vm.STATUS_VALUE])
+    return LoopLimitError(f"{limit_text('while_loop', limit)}{at(source)}")
+
+
+def limit_text(name: str, limit: int) -> str:
+    """What is said of a loop that goes on after `limit` steps."""
+    return (
+        f"{name} requires its condition to become false within max_steps={limit}, got "
+        "true after them; raise max_steps or look at the condition"
+    )
+
+
+def _not_finite(code: Code, status: npt.NDArray[np.int64]) -> NonFiniteError:
+    value = float(status[vm.STATUS_VALUE : vm.STATUS_VALUE + 1].view(np.float64)[0])
+    site = code.checked[int(status[vm.STATUS_POSITION])]
+    return not_finite(site.op, value, site.source)
+
+
+def not_finite(
+    op: str, value: float, source: Source | None, advice: str | None = None
+) -> NonFiniteError:
+    """The error for a result that has to be finite and is not."""
+    advice = advice or "look for NaN in the data or lower the learning rate"
+    return NonFiniteError(
+        f"{op} requires a finite result, got {value}; {advice}{at(source)}"
+    )
+
+
+def _raised(code: Code, status: npt.NDArray[np.int64], key: int) -> BaseException:
+    """What a function of the user's raised; what others did is forgotten."""
+    kernel, local = _kernel_of(code, int(status[vm.STATUS_SITE]))
+    site, position = kernel.sites[local], int(status[vm.STATUS_POSITION])
+    found: BaseException | None = None
+    for other in code.loops:
+        for function in foreign(other):
+            error = function.target.taken(key) if function.target else None
+            found = error if other is kernel and error is not None else found
+    if found is not None:
+        return noted(found, site.op, site.source)
+    record = int(status[vm.STATUS_VALUE])
+    if int(status[vm.STATUS_CODE]) == RAISED_IN_PYTHON:
+        return CompilerBug(f"{site.op} reported an exception that is not there")
+    if not record:  # a GPU keeps none
+        said = ("of a kind that target='cpu' tells",)
+        return user_error(site.op, RuntimeError, said, position, site.source)
+    kind, arguments, place = numba_internals.raised(record)
+    return user_error(site.op, kind, arguments, position, site.source, place)
+
+
+def foreign(kernel: LoopKernel | GemmKernel) -> Iterator[Foreign]:
+    """The functions of the user's that `kernel` calls."""
+    if isinstance(kernel, LoopKernel):
+        for statement in statements_of(kernel.body):
+            yield from (function for function, _ in calls_of(statement))
+
+
+def noted(error: BaseException, op: str, source: Source | None) -> BaseException:
+    """`error`, as it was raised, with the op and the user's line as a note."""
+    error.add_note(f"raised in {op}{at(source)}")
+    return error
+
+
+def raised_by(
+    function: Foreign, error: BaseException, position: int, op: str,
+    source: Source | None,
+) -> BaseException:  # fmt: skip
+    """What is raised where `function` has raised `error`: of Python the same object."""
+    if function.target is not None:
+        return noted(error, op, source)
+    return user_error(op, type(error), error.args, position, source)
+
+
+def user_error(
+    op: str, kind: type[BaseException], arguments: tuple[Any, ...], position: int,
+    source: Source | None, place: tuple[str, str, int] | None = None,
+) -> BaseException:  # fmt: skip
+    """An exception of a compiled function of the user's, of the same class.
+
+    `place` is (function, file, line) of where it was raised.
+    """
+    said = ", ".join(map(str, arguments))
+    where = f" ({place[0]}, {Path(place[1]).name}:{place[2]})" if place else ""
+    text = (
+        f"{op} requires its function not to raise, got {kind.__name__}"
+        f"{': ' if said else ''}{said}{where} at position {position}; look at what it "
+        f"is given{at(source)}"
+    )
+    try:
+        return kind(text)
+    except Exception:  # noqa: BLE001  a class of the user's with other arguments
+        return RuntimeError(text)
+
+
+def _kernel_of(code: Code, site: int) -> tuple[LoopKernel, int]:
+    """The kernel that has the site, and the site's number in it."""
+    for kernel, base in zip(code.loops, code.site_base.tolist(), strict=True):
+        if base <= site < base + len(kernel.sites) and isinstance(kernel, LoopKernel):
+            return kernel, site - base
+    raise CompilerBug(f"no kernel has the site {site}")

@@ -1,0 +1,184 @@
+"""The cuda target: generated kernels and cuBLAS on a GPU, replayed as one graph.
+
+Parameters and states stay on the device; a call uploads its inputs, replays and reads
+its outputs. The plan is the cpu's, with chunks for a GPU.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.compiler.cuda.cuda_code import CudaCode, cuda_code
+from staticgrad.compiler.cuda.cuda_frame import CudaFrame
+from staticgrad.compiler.cuda.device import Device, current
+from staticgrad.compiler.cuda.device_arrays import DeviceArray, seen_on
+from staticgrad.compiler.cuda.device_chunks import chunks_on_gpu
+from staticgrad.compiler.cuda.device_memory import Memory
+from staticgrad.compiler.cuda.driver import open_device
+from staticgrad.compiler.cuda.launches import launches
+from staticgrad.compiler.cuda.source.cuda_loops import CudaSource, refused
+from staticgrad.compiler.cuda.source.typed_text import NotInSubset
+from staticgrad.compiler.host.locks import fork_safe_lock
+from staticgrad.compiler.kernel_ir.kernels import GemmKernel, LoopKernel, Site
+from staticgrad.compiler.kernel_ir.plan import Plan
+from staticgrad.compiler.kernel_ir.schedule import Schedule
+from staticgrad.compiler.memory import planner
+from staticgrad.compiler.verify.size_requirements import accept
+
+Array = npt.NDArray[Any]
+
+MOST_SIZES = 8  # sets of sizes whose device memory and graph are kept
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The code for some sizes, its plan, and its constants on the device."""
+
+    code: CudaCode
+    plan: Plan
+    constants: Memory[int]
+
+
+class CudaTarget:
+    """A Schedule that runs on a device for any sizes, one call at a time."""
+
+    name: Literal["cuda"] = "cuda"
+    cutting = staticmethod(chunks_on_gpu)
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        verify: Callable[[Plan], None],
+        device: Device,
+        checked: Sequence[Site] = (),
+        require: Callable[[Mapping[str, int]], None] = accept,
+        fit: Callable[[Mapping[str, int]], Schedule] | None = None,
+    ) -> None:
+        """`fit` gives another Schedule of the same results for given sizes."""
+        self.device = device
+        self.code = cuda_code(schedule, checked)
+        self.planned: deque[Plan] = deque(maxlen=MOST_SIZES)
+        self._verify = verify
+        self._require = require
+        self._frames: OrderedDict[tuple[tuple[str, int], ...], CudaFrame] = (
+            OrderedDict()
+        )
+        self._plans: dict[tuple[tuple[str, int], ...], Planned] = {}
+        self._running = fork_safe_lock()
+        self._fit = fit
+        self._checked = checked
+        self._constants = self._uploaded(self.code)
+        for loop, source in zip(self.code.loops, self.code.sources, strict=True):
+            if source is not None:
+                self._load(loop, source)
+
+    def _load(self, loop: LoopKernel | GemmKernel, source: CudaSource) -> None:
+        try:
+            self.device.load(source)
+        except NotInSubset as error:
+            raise refused(loop, error) from error
+
+    def _uploaded(self, code: CudaCode) -> Memory[int]:
+        """The constants, on the device as long as a frame reads them."""
+        values = code.constants
+        memory = Memory(self.device, {n: value.nbytes for n, value in values.items()})
+        for number, value in values.items():
+            if value.size:
+                self.device.write(memory.addresses[number], value)
+        return memory
+
+    def plan(self, sizes: Mapping[str, int]) -> Plan:
+        """Where everything lies for `sizes`."""
+        return self._planned(sizes).plan
+
+    def _planned(self, sizes: Mapping[str, int]) -> Planned:
+        key = tuple(sizes.items())
+        if key not in self._plans:
+            self._require(sizes)
+            code, constants = self.code, self._constants
+            if self._fit is not None:
+                code = cuda_code(self._fit(sizes), self._checked)
+                constants = self._uploaded(code)
+            plan = planner.plan(code.root, sizes, chunks_on_gpu)
+            self._verify(plan)
+            self.planned.append(plan)
+            self._plans[key] = Planned(code, plan, constants)
+        return self._plans[key]
+
+    def frame(self, sizes: Mapping[str, int]) -> CudaFrame:
+        """The frame for `sizes`, made at their first use."""
+        key = tuple(sizes.items())
+        frame = self._frames.get(key)
+        if frame is None:
+            frame = self._frames[key] = self.new_frame(sizes)
+        self._frames.move_to_end(key)
+        if len(self._frames) > MOST_SIZES:
+            self._frames.popitem(last=False)
+        return frame
+
+    def new_frame(
+        self, sizes: Mapping[str, int], status: int | None = None
+    ) -> CudaFrame:
+        """A frame of its own, for other programs; see CudaFrame for `status`."""
+        found = self._planned(sizes)
+        sized = launches(found.code, found.plan, self.device)
+        return CudaFrame(sized, self.device, found.constants, status)
+
+    def call(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
+        """Fresh outputs for `arrays`; updates are applied on the device."""
+        with self._running:
+            return self.frame(sizes).call(arrays)
+
+    def call_on_device(
+        self, arrays: Sequence[Array | DeviceArray], sizes: Mapping[str, int]
+    ) -> list[DeviceArray]:
+        """As `call`, with outputs that stay on the device."""
+        with self._running:
+            return self.frame(sizes).call_on_device(arrays)
+
+    def seen(self, names: Sequence[str], values: Sequence[Any]) -> list[Any]:
+        """`values`, of which those on a GPU are DeviceArrays."""
+        pairs = zip(names, values, strict=True)
+        return [seen_on(self.device, name, value) for name, value in pairs]
+
+    def bind(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> BoundCuda:
+        """A frame whose inputs are read anew at each run."""
+        return BoundCuda(self, arrays, sizes)
+
+
+def device_in_use() -> Device:
+    """The device for which executables are made: the first GPU, if no other is set."""
+    return current(open_device)
+
+
+class BoundCuda:
+    """Fixed arguments and outputs on the host; the work is on the device."""
+
+    def __init__(
+        self, target: CudaTarget, arrays: Sequence[Array], sizes: Mapping[str, int]
+    ) -> None:
+        self._target = target
+        self._arrays = tuple(arrays)
+        self._sizes = dict(sizes)
+        shapes = target.frame(sizes).shapes
+        self.outputs: list[Array] = [np.empty(shape, dtype) for shape, dtype in shapes]
+
+    def run(self) -> None:
+        """Write the outputs anew."""
+        found = self._target.call(self._arrays, self._sizes)
+        for output, value in zip(self.outputs, found, strict=True):
+            np.copyto(output, value)
+
+    def native(self, *_: Any) -> None:
+        """There is none."""
+
+    def repeat(self, times: int) -> None:
+        """Run `times` times; only the last run's outputs are read."""
+        for _ in range(times):
+            self.run()

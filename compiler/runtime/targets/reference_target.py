@@ -1,0 +1,93 @@
+"""The reference target: reference.py behind the interface of the cpu target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.compiler.host.locks import fork_safe_lock
+from staticgrad.compiler.runtime.failures import not_finite
+from staticgrad.compiler.runtime.targets import reference
+from staticgrad.compiler.verify.size_requirements import accept
+from staticgrad.ir.graph import Graph
+from staticgrad.ir.size import evaluate
+
+Array = npt.NDArray[Any]
+
+
+class ReferenceTarget:
+    """A Graph as built, computed node by node with NumPy.
+
+    `checked` are the numbers of outputs that have to be finite before an update is
+    applied.
+    """
+
+    name: Literal["reference"] = "reference"
+
+    def __init__(
+        self,
+        graph: Graph,
+        mode: Literal["train", "eval"],
+        checked: Sequence[int] = (),
+        require: Callable[[Mapping[str, int]], None] = accept,
+    ) -> None:
+        self.graph = graph
+        self.mode: Literal["train", "eval"] = mode
+        self._checked = tuple(checked)
+        self._require = require
+        self._writing = fork_safe_lock()
+
+    def call(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
+        """Fresh outputs for `arrays`; updates are applied."""
+        self._require(sizes)
+        names = [leaf.name for leaf in self.graph.inputs]
+        given = dict(zip(names, arrays, strict=True))
+        with self._writing:
+            outputs, updates = reference.run(self.graph, self.mode, given)
+            self._check_finite(outputs)
+            for leaf, new in updates:
+                np.copyto(leaf.storage.array, new)
+        return [np.array(output) for output in outputs]
+
+    def bind(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> BoundGraph:
+        """The graph with its arguments fixed."""
+        return BoundGraph(self, arrays, sizes)
+
+    def _check_finite(self, outputs: Sequence[Array]) -> None:
+        for number in self._checked:
+            tensor, value = self.graph.outputs[number], outputs[number]
+            if not np.isfinite(value).all():
+                raise not_finite(tensor.op.name, float(value), tensor.source)
+
+
+class BoundGraph:
+    """A graph with fixed arguments, which are read anew at each run."""
+
+    def __init__(
+        self, target: ReferenceTarget, arrays: Sequence[Array], sizes: Mapping[str, int]
+    ) -> None:
+        self._target = target
+        self._arrays = tuple(arrays)
+        self._sizes = sizes
+        shapes = [t.shape for t in target.graph.outputs]
+        self.outputs: list[Array] = [
+            np.empty(tuple(evaluate(dim, sizes) for dim in shape), t.dtype)
+            for shape, t in zip(shapes, target.graph.outputs, strict=True)
+        ]
+
+    def run(self) -> None:
+        """Write the outputs anew."""
+        found = self._target.call(self._arrays, self._sizes)
+        for output, value in zip(self.outputs, found, strict=True):
+            np.copyto(output, value)
+
+    def native(self, *_: Any) -> None:
+        """There is none."""
+
+    def repeat(self, times: int) -> None:
+        """Run `times` times."""
+        for _ in range(times):
+            self.run()

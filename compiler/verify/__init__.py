@@ -1,0 +1,1 @@
+"""Verifiers of Schedules and Plans; they share no code with what they check."""

@@ -1,0 +1,1 @@
+"""Derivatives of graphs: reverse and forward mode, of loops and branches as well."""

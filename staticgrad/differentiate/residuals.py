@@ -1,0 +1,139 @@
+"""What the derivative of a scan needs of the forward steps: stacked or computed again.
+
+The cheap part of it is computed again in the backward step from what is there anyway:
+the position, slices of the sequences, captures, and what is stacked for others. The
+rest is stacked, tensor by tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from staticgrad.control.body_derivatives import Names, Step
+from staticgrad.ir.graph import Graph, rewritten, topological
+from staticgrad.ir.node import Constant, Node, Tensor, seen_through
+from staticgrad.ir.op import Elementwise, Extent, IndexCheck, Position, View
+from staticgrad.ir.size import product
+
+CHEAP = 8  # additions that are done again for one tensor, see stages.py
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The backward step; `sequences` are the tensors behind its stacked inputs."""
+
+    graph: Graph
+    sequences: tuple[Tensor, ...]
+    captures: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Residuals:
+    """The tensors of a forward step that are stacked for the backward step."""
+
+    step: Step
+    stacked: tuple[Tensor, ...]
+
+    def body(
+        self,
+        carries: Sequence[Tensor],
+        slices: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        names: Names,
+    ) -> Body:
+        """The backward step with these inputs, on stacked forward tensors."""
+        step = self.step
+        given = set(step.carries) | set(step.slices)
+        replaced = {t: names.like(t, "saved") for t in self.stacked if t not in given}
+        nodes = topological(outputs, replaced)
+        new = rewritten(nodes, lambda node, _: None, replaced, nested=False)
+        results = [new.get(t, t) for t in outputs]
+        reached = {t for node in topological(results) for t in node.outputs}
+        used = [t for t in (*self.stacked, *step.slices) if new.get(t, t) in reached]
+        sequences = tuple(dict.fromkeys(used))
+        captures = tuple(t for t in step.captures if t in reached)
+        inputs = (
+            step.position,
+            *carries,
+            *slices,
+            *(replaced.get(t, t) for t in sequences),
+            *captures,
+        )
+        return Body(Graph.closed(inputs, results), sequences, captures)
+
+
+def residuals(
+    step: Step,
+    outputs: Sequence[Tensor],
+    kept: Iterable[Tensor],
+    seeds: Sequence[Tensor],
+) -> Residuals:
+    """What to stack so that `outputs`, which depend on `seeds`, can be computed.
+
+    `kept` are forward tensors that have to be stacked in any case.
+    """
+    nodes = topological(outputs)
+    later = set(seeds)
+    for node in nodes:
+        if any(t in later for t in node.inputs):
+            later.update(node.outputs)
+    edge: dict[Tensor, None] = {t: None for t in outputs if t not in later}
+    for node in nodes:
+        if any(t in later for t in node.outputs):
+            edge.update((t, None) for t in node.inputs if t not in later)
+    return Residuals(step, _chosen(step, edge, kept))
+
+
+def _chosen(
+    step: Step, edge: Iterable[Tensor], kept: Iterable[Tensor]
+) -> tuple[Tensor, ...]:
+    free = {step.position, *step.slices, *step.captures}
+    stacked = {t: None for t in kept if t not in free}
+    edge = [_unchecked(t) for t in edge]
+    asked = set(edge)
+    stacked.update((t, None) for t in edge if t in set(step.carries))
+    for node in topological(edge):
+        for tensor in node.outputs:
+            known = tensor in free or tensor in stacked
+            if tensor in asked and not known and not _cheap(tensor, free, stacked):
+                stacked[_base(tensor)] = None
+    return tuple(t for t in stacked if t not in free)
+
+
+def _unchecked(tensor: Tensor) -> Tensor:
+    """What an index is made of: it is checked again where it is used."""
+    base = seen_through(tensor)
+    return base.inputs[0] if isinstance(base.op.code, IndexCheck) else tensor
+
+
+def _base(tensor: Tensor) -> Tensor:
+    """What a view is of: as much, and read by others too."""
+    while isinstance(tensor.op.code, View) and tensor.node.op.name != "slice":
+        inner = tensor.inputs[0]
+        if product(inner.shape) != product(tensor.shape):
+            break
+        tensor = inner
+    return tensor
+
+
+def _cheap(tensor: Tensor, free: Iterable[Tensor], stacked: Iterable[Tensor]) -> bool:
+    """Whether little work makes `tensor` of what is there."""
+    there = set(free) | set(stacked)
+    cost, seen = 0, set[Node]()
+    stack = [tensor]
+    while stack:
+        top = stack.pop()
+        if top in there or isinstance(top, Constant) or top.node in seen:
+            continue
+        code = top.op.code
+        if isinstance(code, Position | Extent):
+            continue
+        if not isinstance(code, View | Elementwise | IndexCheck):
+            return False
+        seen.add(top.node)
+        cost += code.cost if isinstance(code, Elementwise) else 0
+        if cost > CHEAP:
+            return False
+        stack.extend(top.inputs)
+    return True

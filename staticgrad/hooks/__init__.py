@@ -1,0 +1,1 @@
+"""Hooks on gradients and taps on tensors."""

@@ -1,0 +1,1 @@
+"""Reports on gradients: their paths, and whether training is healthy."""

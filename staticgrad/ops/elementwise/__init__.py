@@ -1,0 +1,1 @@
+"""Operations that compute each element of the result from one element per input."""

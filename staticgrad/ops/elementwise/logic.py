@@ -1,0 +1,105 @@
+"""Logic on bools: and, or, xor, not, of what is not 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from staticgrad.ir.graph import apply
+from staticgrad.ir.node import Tensor
+from staticgrad.ir.op import Elementwise, Op, define
+from staticgrad.ir.types import BOOL
+from staticgrad.ops import examples
+from staticgrad.ops.casting import cast
+from staticgrad.ops.examples import (
+    bad_pair,
+    bad_unary,
+    bool_pairs,
+)
+from staticgrad.ops.promotion import ArrayLike, as_tensor
+from staticgrad.ops.rules import (
+    broadcast,
+    gives_bool,
+    same_shape,
+)
+
+
+def _logical(name: str, template: str, numpy: Callable[..., Any]) -> Op:
+    return define(
+        name,
+        shape=broadcast,
+        dtype=gives_bool("b"),
+        vjp=None,
+        code=Elementwise(template),
+        numpy=numpy,
+        samples=bool_pairs,
+        bad=bad_pair("the dtype bool", "int32"),
+    )
+
+
+LOGICAL_AND = _logical("logical_and", "c_and({0}, {1})", np.logical_and)
+
+
+LOGICAL_OR = _logical("logical_or", "c_or({0}, {1})", np.logical_or)
+
+
+LOGICAL_XOR = _logical("logical_xor", "c_xor({0}, {1})", np.logical_xor)
+
+
+LOGICAL_NOT = define(
+    "logical_not",
+    shape=same_shape,
+    dtype=gives_bool("b"),
+    vjp=None,
+    code=Elementwise("c_not({0})"),
+    numpy=np.logical_not,
+    samples=examples.unary_bools,
+    bad=bad_unary("the dtype bool", "int32"),
+)
+
+
+def as_bool(x: ArrayLike) -> Tensor:
+    """`x` as bool: ``x != 0``."""
+    return cast(as_tensor(x), BOOL)
+
+
+def logical_and(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """True where both are not 0.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.logical_and([1, 0], True), target="reference")()
+    array([ True, False])
+    """
+    return apply(LOGICAL_AND, as_bool(x1), as_bool(x2))
+
+
+def logical_or(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """True where one or both are not 0.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.logical_or([1, 0], False), target="reference")()
+    array([ True, False])
+    """
+    return apply(LOGICAL_OR, as_bool(x1), as_bool(x2))
+
+
+def logical_xor(x1: ArrayLike, x2: ArrayLike) -> Tensor:
+    """True where exactly one is not 0.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.logical_xor([1, 0], True), target="reference")()
+    array([False,  True])
+    """
+    return apply(LOGICAL_XOR, as_bool(x1), as_bool(x2))
+
+
+def logical_not(x: ArrayLike) -> Tensor:
+    """True where x is 0.
+
+    >>> import staticgrad as sg
+    >>> sg.compile(sg.logical_not([1, 0]), target="reference")()
+    array([False,  True])
+    """
+    return apply(LOGICAL_NOT, as_bool(x))

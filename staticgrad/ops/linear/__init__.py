@@ -1,0 +1,1 @@
+"""Matrix products, contractions, convolutions, pooling, linear algebra."""

@@ -1,0 +1,1 @@
+"""Operations that move, select or join elements and compute none."""

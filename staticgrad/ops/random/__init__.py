@@ -1,0 +1,130 @@
+"""Random numbers as functions of a key: ``sg.random``.
+
+A key (draws.py) gives the same numbers wherever and however often it is drawn with: use
+it once, or make new keys from it with fold_in and split. What is uniform or an integer
+is equal on every target, bit by bit; the rest to a few units in the last place.
+
+    >>> import staticgrad as sg
+    >>> first, second = sg.random.split(sg.random.key(0))
+    >>> x = sg.random.normal(first, (3,), loc=10.0)
+    >>> sg.compile(x)().dtype
+    dtype('float32')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.ir.graph import Graph, current_graph
+from staticgrad.ir.node import State, Tensor
+from staticgrad.ir.source import at, here
+from staticgrad.ops.leaves import frozen, state
+from staticgrad.ops.named import named
+from staticgrad.ops.random.distributions import (
+    bernoulli,
+    beta,
+    categorical,
+    dirichlet,
+    exponential,
+    gamma,
+    gumbel,
+    laplace,
+    logistic,
+    normal,
+    truncated_normal,
+    uniform,
+)
+from staticgrad.ops.random.draws import fold_in, key, key_words, split
+from staticgrad.ops.random.permutations import choice, permutation
+from staticgrad.ops.random.poisson_draw import poisson
+from staticgrad.ops.random.random_integers import bits, integers, randint
+from staticgrad.ops.stateful import by_mode
+
+__all__ = [
+    "bernoulli",
+    "beta",
+    "bits",
+    "categorical",
+    "choice",
+    "dirichlet",
+    "exponential",
+    "fold_in",
+    "gamma",
+    "gumbel",
+    "inside_loop",
+    "integers",
+    "key",
+    "key_words",
+    "laplace",
+    "layer_key",
+    "logistic",
+    "normal",
+    "permutation",
+    "poisson",
+    "randint",
+    "split",
+    "stream",
+    "truncated_normal",
+    "uniform",
+]
+
+
+_POSITIONS: ContextVar[tuple[Tensor, ...]] = ContextVar("positions", default=())
+
+
+@contextmanager
+def inside_loop(position: Tensor) -> Iterator[None]:
+    """Layers called inside draw other numbers at every `position` of a loop."""
+    token = _POSITIONS.set((*_POSITIONS.get(), position))
+    try:
+        yield
+    finally:
+        _POSITIONS.reset(token)
+
+
+def layer_key() -> Tensor:
+    """A key for the next layer of the open Graph that draws.
+
+    For noise in a model of one's own: ``h + sg.random.normal(layer_key(), h.shape)``
+    adds other numbers in each step of a training.
+
+    The Graph has one State, "random_stream": two words of seed and a step counter.
+    Layer number n folds n into it, and the position of the loop in whose body it is
+    called, of each loop where they are nested. A step in train mode advances the
+    counter, one in eval mode leaves it. GraphError if no Graph is open.
+    """
+    graph = current_graph()
+    if graph is None:
+        raise GraphError(
+            "layer_key requires an open Graph, got none; build inside "
+            f"'with sg.Graph(seed=0):' or draw with sg.random.key(seed){at(here())}"
+        )
+    number = graph.shared.get("stream_layers", 0)
+    graph.shared["stream_layers"] = number + 1
+    key = fold_in(stream(graph), number)
+    for position in _POSITIONS.get():
+        key = fold_in(key, position)
+    return key
+
+
+def stream(graph: Graph) -> State:
+    """The State of `graph`, which is open, from which its layers draw."""
+    if "stream" not in graph.shared:
+        graph.shared["stream"] = _new_stream(graph)
+    found: State = graph.shared["stream"]
+    return found
+
+
+def _new_stream(graph: Graph) -> State:
+    # in an empty context: the stream belongs to the graph, not to the layer's scope
+    name = graph.unique_name("random_stream")
+    leaf = Context().run(state, key_words(graph.seed), name)
+    graph.add_stored(leaf)
+    advanced = named("add", leaf, frozen(np.array([0, 0, 1, 0], np.uint32)))
+    graph.add_update(leaf, by_mode(train=advanced, eval=leaf))
+    return leaf

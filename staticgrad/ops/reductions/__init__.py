@@ -1,0 +1,1 @@
+"""Reductions, running results, sorting, and operations on groups of elements."""

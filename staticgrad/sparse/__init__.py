@@ -1,0 +1,1 @@
+"""Sparse Jacobians and Hessians: patterns, colourings, compressed products."""

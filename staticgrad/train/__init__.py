@@ -1,0 +1,1 @@
+"""Training: Trainer, its loops, data, callbacks, metrics, saved states."""

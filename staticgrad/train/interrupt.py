@@ -1,0 +1,80 @@
+"""Native calls that Ctrl-C can stop.
+
+The call runs in a thread of its own, without the GIL, while the calling thread waits.
+In the main thread the handler of SIGINT is replaced for that time by one that sets the
+stop cell, so no exception appears at an odd place; KeyboardInterrupt is raised when the
+call has returned. A handler of the user's own is left alone: what it raises stops the
+call too.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from staticgrad.compiler.runtime.assembler import Cell
+
+# Waiting without a limit is interruptible by signals on POSIX only.
+_PATIENCE = None if os.name == "posix" else 0.02
+
+
+def run_interruptibly(work: Callable[[], int], stop: Cell) -> int:
+    """What `work` returns, or its exception; KeyboardInterrupt if Ctrl-C came.
+
+    On Ctrl-C `stop` is set to 1, which makes `work` return soon.
+    """
+    results: list[int] = []
+    errors: list[BaseException] = []
+    done = threading.Event()
+
+    def body() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:  # noqa: BLE001  # raised by the caller
+            errors.append(error)
+        finally:
+            done.set()
+
+    with _stopping_on_interrupt(stop) as interrupts:
+        threading.Thread(target=body, name="staticgrad-run").start()
+        _wait(done, stop)
+    if errors:
+        raise errors[0]
+    if interrupts:
+        raise KeyboardInterrupt
+    return results[0]
+
+
+def _wait(done: threading.Event, stop: Cell) -> None:
+    try:
+        while not done.wait(_PATIENCE):
+            pass
+    except BaseException:
+        stop.value = 1
+        done.wait()
+        raise
+
+
+@contextmanager
+def _stopping_on_interrupt(stop: Cell) -> Iterator[list[int]]:
+    """SIGINT sets `stop`; the signals received are listed."""
+    received: list[int] = []
+    in_main = threading.current_thread() is threading.main_thread()
+    before: Any = signal.getsignal(signal.SIGINT) if in_main else None
+    if before is not signal.default_int_handler:
+        yield received
+        return
+
+    def handler(number: int, _: Any) -> None:
+        stop.value = 1
+        received.append(number)
+
+    signal.signal(signal.SIGINT, handler)
+    try:
+        yield received
+    finally:
+        signal.signal(signal.SIGINT, before)

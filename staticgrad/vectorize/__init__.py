@@ -1,0 +1,1 @@
+"""``vmap``: the rules that give every node a leading axis of examples."""

@@ -1,0 +1,14 @@
+"""Tensors of one example where those of all are wanted."""
+
+from __future__ import annotations
+
+from staticgrad.ir.node import Tensor
+from staticgrad.ir.size import Dim
+from staticgrad.ops.movement.views import broadcasted, reshaped
+
+
+def led(x: Tensor, found: Tensor | None, n: Dim) -> Tensor:
+    """`found`, or `x` repeated along a leading axis of n where it is None."""
+    if found is not None:
+        return found
+    return broadcasted(reshaped(x, (1, *x.shape)), (n, *x.shape))
