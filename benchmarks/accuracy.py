@@ -1,10 +1,10 @@
 """``python -m benchmarks accuracy``: float32 functions at all 2^32 arguments.
 
 Each is compared with staticgrad's own function in float64, whose largest error
-(tests/compiler/codegen/test_math.py, against mpmath) is below 2^-27 of a unit in the last place of
-float32. The error is counted in that unit at the exact result; for functions with zeros
-away from the origin (lgamma, digamma) in that of max(|result|, 1). What is infinite,
-NaN or zero has to be exactly that, with its sign.
+(tests/compiler/codegen/test_math.py, against mpmath) is below 2^-27 of a unit in the
+last place of float32. The error is counted in that unit at the exact result; for
+functions with zeros away from the origin (lgamma, digamma) in that of max(|result|, 1).
+What is infinite, NaN or zero has to be exactly that, with its sign.
 """
 
 from __future__ import annotations

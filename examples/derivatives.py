@@ -10,7 +10,7 @@ import argparse
 import numpy as np
 
 import staticgrad as sg
-from staticgrad.testing.gradient_checks import gradcheck
+from staticgrad.testing import gradcheck
 
 
 def first_steps():

@@ -13,7 +13,7 @@ import numba
 import numpy as np
 
 import staticgrad as sg
-from staticgrad.testing.gradient_checks import gradcheck
+from staticgrad.testing import gradcheck
 
 X = np.float64([[0.3, -1.2, 2.1], [1.4, 0.7, -0.6]])
 

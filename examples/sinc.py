@@ -11,7 +11,7 @@ import argparse
 import numpy as np
 
 import staticgrad as sg
-from staticgrad.testing.gradient_checks import gradcheck
+from staticgrad.testing import gradcheck
 
 TAPS = 65
 BAND = (0.08, 0.2)  # of the sampling rate: what the noise was filtered with

@@ -2,10 +2,10 @@
 
 The kernels run in an arena of the budget's size while it is simulated what has to leave
 and be made again (eviction.py); the tasks that this gives are a Schedule again
-(rematerialise.py), which is planned, and taken if its arena is no larger than the budget. Of
-several orders of the kernels (reorder.py) and several powers of time in the heuristic
-the one that does the least work is taken, and improved by changing the worth of single
-values at random.
+(rematerialise.py), which is planned, and taken if its arena is no larger than the
+budget. Of several orders of the kernels (reorder.py) and several powers of time in the
+heuristic the one that does the least work is taken, and improved by changing the worth
+of single values at random.
 
 Where nothing meets the budget, the smallest arena is searched for in the same way, by
 bisection, and either meets it or is named by the error, with what the largest kernel

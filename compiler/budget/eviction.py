@@ -10,9 +10,9 @@ needs any more, then the one that is cheapest by
 
 Work includes that of sources which have been evicted as well; a value is needed by the
 next kernel that reads it, or as a source of an evicted one. What a task reads stays
-until it has run, but for what it may write over (in_place.py). Nothing leaves sooner than
-it must, so all of the arena is used at any time, and values that were made again are
-evicted and made once more where that is worth it.
+until it has run, but for what it may write over (in_place.py). Nothing leaves sooner
+than it must, so all of the arena is used at any time, and values that were made again
+are evicted and made once more where that is worth it.
 
 Source: M. Kirisame et al., "Dynamic tensor rematerialization" (2021), whose heuristic
 this is, except that here the next use is known. Weakness: greedy; `climb` repairs some

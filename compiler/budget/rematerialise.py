@@ -21,9 +21,9 @@ from staticgrad.compiler.kernel_ir.schedule import (
     Step,
     reads,
     with_buffers,
+    with_makers,
     writes,
 )
-from staticgrad.compiler.lower.lower import with_makers
 
 ARENA = ("temporary", "slots", "arena")
 FIXED = ("stored", "carry")

@@ -19,8 +19,13 @@ from itertools import accumulate
 from staticgrad.compiler.budget.rematerialise import Recipe, Uses
 from staticgrad.compiler.fuse.order import Task, candidates, peak_bytes
 from staticgrad.compiler.kernel_ir.kernels import FinishKernel
-from staticgrad.compiler.kernel_ir.schedule import Schedule, reads, stored_by, writes
-from staticgrad.compiler.lower.lower import with_makers
+from staticgrad.compiler.kernel_ir.schedule import (
+    Schedule,
+    reads,
+    stored_by,
+    with_makers,
+    writes,
+)
 
 MOST = 1.25  # times the bytes alive in the order given, in one that may be better
 

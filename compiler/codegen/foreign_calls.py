@@ -6,8 +6,8 @@ raises is reported in the status word, with the address of Numba's record of it.
 inlines small functions; where it sees that one never raises, nothing of the check is
 left and the loop around it vectorises.
 
-A Python function is called through an address in memory (python_callbacks.py) with a table of
-addresses and sizes.
+A Python function is called through an address in memory (python_callbacks.py) with a
+table of addresses and sizes.
 """
 
 from __future__ import annotations

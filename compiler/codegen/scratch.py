@@ -1,8 +1,8 @@
 """Scratch memory of a kernel: what each thread has for itself while it runs.
 
 First the areas that the kernel asks for, then those of its loops that run in blocks,
-which share them: an area of a block carries values from piece to piece (split_bodies.py) or
-holds a draw (blocked_draws.py). Each area starts at a cache line.
+which share them: an area of a block carries values from piece to piece
+(split_bodies.py) or holds a draw (blocked_draws.py). Each area starts at a cache line.
 """
 
 from __future__ import annotations

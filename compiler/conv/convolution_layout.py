@@ -1,7 +1,7 @@
 """What the kernels of all convolutions share: sizes, strides, packed kernels.
 
-`Making` is a Convolution node on its way to kernels; convolution_kernels.py and winograd_kernels.py
-choose schemes for it.
+`Making` is a Convolution node on its way to kernels; convolution_kernels.py and
+winograd_kernels.py choose schemes for it.
 """
 
 from __future__ import annotations

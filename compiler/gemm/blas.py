@@ -58,7 +58,7 @@ WORDS = 49
  ACROSS, PARTS, ITEMS, GROUP, BYTES, FUNCTION, DIRECT) = range(26)  # fmt: skip
 """FUNCTION is OpenBLAS's, or 0; DIRECT the kernel of a small product, or 0."""
 OURS = 26
-"""The words from here on are for the kernels of tile_driver.py or of small_products.py."""
+"""The words from here on are for tile_driver.py and small_products.py."""
 
 _loading = fork_safe_lock()
 _kernels: list[Any] = []

@@ -36,10 +36,10 @@ from staticgrad.compiler.kernel_ir.schedule import (
     Step,
     reads,
     stored_by,
+    with_makers,
     writes,
 )
 from staticgrad.compiler.kernel_ir.schemes import Act, Update
-from staticgrad.compiler.lower.lower import with_makers
 from staticgrad.ir.size import Dim, guessed
 
 LEAST_TERMS = 16  # as many as a tile has rows, one of which is applied after some

@@ -1,8 +1,8 @@
 """The compiled pieces of matrix products: a few per dtype, made and cached when needed.
 
 Each is a C callback of addresses and counts that runs tiles over a part of a product.
-The driver (product_tiles.py of the compiler) calls them by address, so that the large code of
-the tiles is optimised once, and what no product needs is never compiled.
+The driver (tile_driver.py) calls them by address, so that the large
+code of the tiles is optimised once, and what no product needs is never compiled.
 
 `scale` is the address of alpha and beta as float64; `more` says that C has been begun,
 so that beta is 1.

@@ -51,6 +51,7 @@ _CHANGED = (AttributeError, KeyError, RuntimeError, TypeError, ValueError)
 """What another Numba than the tested ones may raise where its insides are used."""
 _LOST = "and cannot be kept on disk"
 _LIBRARIES = (numba, llvmlite)
+_GENERATORS = ("codegen", "gemm", "cuda/source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,11 +248,10 @@ def environment() -> tuple[str, ...]:
 
 @cache
 def generator_hash() -> str:
-    """The SHA-256 of the code generator: compiler/codegen and numba_internals."""
-    folder = os.path.join(os.path.dirname(__file__), "codegen")
-    files = sorted(name for name in os.listdir(folder) if name.endswith(".py"))
-    paths = (os.path.join(folder, name) for name in files)
-    return stamp_of(internals.__file__, *paths)
+    """The SHA-256 of the code generators and of numba_internals."""
+    compiler = Path(__file__).parents[1]
+    files = sorted(f for folder in _GENERATORS for f in (compiler / folder).rglob("*.py"))
+    return stamp_of(internals.__file__, *map(str, files))
 
 
 def _version() -> str:

@@ -15,7 +15,13 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy.typing as npt
 
-from staticgrad.compiler.kernel_ir.kernels import Kernel, Operand, Site
+from staticgrad.compiler.kernel_ir.kernels import (
+    FinishKernel,
+    Kernel,
+    LoopKernel,
+    Operand,
+    Site,
+)
 from staticgrad.ir.node import Stored
 from staticgrad.ir.op import ControlForm
 from staticgrad.ir.size import Dim, Shape, product
@@ -173,8 +179,9 @@ class Schedule:
     `outputs` names the buffer of each output; several outputs may be one buffer.
     `finite` lists the buffers (float scalars) that have to be finite at `commit`.
     `unplanned` are the sizes in bytes of every tensor of the unfused graph. `again` are
-    the positions of kernels that only make anew what was not kept (rematerialise.py). Where it
-    is `tight`, nothing lives longer than it must, so that there are no regions.
+    the positions of kernels that only make anew what was not kept (rematerialise.py).
+    Where it is `tight`, nothing lives longer than it must, so that there are no
+    regions.
     """
 
     buffers: tuple[Buffer, ...]
@@ -211,3 +218,16 @@ def output_targets(
         targets.append(len(schedule.buffers) + position)
         copies.append((not own, number, targets[-1]))
     return tuple(targets), copies
+
+
+def with_makers(kernels: Sequence[Step]) -> tuple[Step, ...]:
+    """Finish kernels that know the position of the kernel whose slots they combine."""
+    maker: dict[int, int] = {}
+    result: list[Step] = []
+    for position, kernel in enumerate(kernels):
+        if isinstance(kernel, FinishKernel):
+            kernel = replace(kernel, chunks_of=maker[kernel.operands[0].buffer])
+        elif isinstance(kernel, LoopKernel):
+            maker.update((o.buffer, position) for o in kernel.operands if o.per_chunk)
+        result.append(kernel)
+    return tuple(result)

@@ -19,7 +19,6 @@ from staticgrad.compiler.fuse.recompute import recompute
 from staticgrad.compiler.kernel_ir.kernels import (
     FinishKernel,
     Kernel,
-    LoopKernel,
     Operand,
     site_of,
 )
@@ -30,6 +29,7 @@ from staticgrad.compiler.kernel_ir.schedule import (
     Schedule,
     Step,
     reads,
+    with_makers,
     writes,
 )
 from staticgrad.compiler.lower.axis_order import in_memory_order
@@ -396,19 +396,6 @@ class _Lowering:
 
 def _without(numbers: Sequence[int], number: int) -> tuple[int, ...]:
     return tuple(other for other in numbers if other != number)
-
-
-def with_makers(kernels: Sequence[Step]) -> tuple[Step, ...]:
-    """Finish kernels that know the position of the kernel whose slots they combine."""
-    maker: dict[int, int] = {}
-    result: list[Step] = []
-    for position, kernel in enumerate(kernels):
-        if isinstance(kernel, FinishKernel):
-            kernel = replace(kernel, chunks_of=maker[kernel.operands[0].buffer])
-        elif isinstance(kernel, LoopKernel):
-            maker.update((o.buffer, position) for o in kernel.operands if o.per_chunk)
-        result.append(kernel)
-    return tuple(result)
 
 
 def _is_part(tensor: Tensor, inside: Mapping[Tensor, Region]) -> bool:

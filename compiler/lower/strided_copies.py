@@ -3,8 +3,9 @@
 A kernel whose innermost loop steps far through memory touches a cache line for each
 element, and no vector helps. Where another of its loops walks that operand element by
 element, the two cross, as in ``x.T + y``: the operand is first copied in the order of
-the loops, by tiles (tiled_transpose.py), and the kernel reads the copy. That pays from where
-the operand fills an L1 cache on; smaller ones stay there until their lines are used up.
+the loops, by tiles (tiled_transpose.py), and the kernel reads the copy. That pays from
+where the operand fills an L1 cache on; smaller ones stay there until their lines are
+used up.
 
 Known weakness: sizes that are symbolic are read as they lie.
 """

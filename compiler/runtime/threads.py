@@ -1,9 +1,10 @@
 """Threads of compiled code: which layer runs them, and how many.
 
 The layer is chosen when the first program runs, not at import: threads of our own
-(thread_pool.py), but a layer of Numba's that the user chose, or that already runs, is kept.
-Where there are no POSIX threads it is OpenMP if libgomp can be loaded, else TBB from
-PyPI (loaded by its full path, as Numba would not find it), else Numba's work queue.
+(thread_pool.py), but a layer of Numba's that the user chose, or that already runs, is
+kept. Where there are no POSIX threads it is OpenMP if libgomp can be loaded, else TBB
+from PyPI (loaded by its full path, as Numba would not find it), else Numba's work
+queue.
 
 Programs read `CELLS` before each parallel launch. Our own threads and the work queue
 serve one launch at a time, so there launches take a lock or else run serially; the work

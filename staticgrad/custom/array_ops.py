@@ -1,8 +1,8 @@
 """custom_op(kind="array"): the user's functions of arrays, called from native code.
 
 Each application is a node of an op of its own with the code Call (callback_ops.py); its
-function is the user's behind an adapter (array_adapters.py). `backward` is another such node,
-or is made of graph operations.
+function is the user's behind an adapter (array_adapters.py). `backward` is another such
+node, or is made of graph operations.
 
 Weakness: forward mode transposes `backward`, which has to be made of graph operations.
 """

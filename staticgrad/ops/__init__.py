@@ -131,7 +131,7 @@ from staticgrad.ops.elementwise.trigonometry import (
 from staticgrad.ops.leaves import constant, input, parameter, state
 from staticgrad.ops.linear import convolution as convolution
 from staticgrad.ops.linear import linalg
-from staticgrad.ops.linear import pooling_ops as pooling
+from staticgrad.ops.linear import pooling_ops as pooling_ops
 from staticgrad.ops.linear.contractions import (
     einsum,
     inner,
@@ -154,7 +154,7 @@ from staticgrad.ops.linear.polynomials import (
     polysub,
     polyval,
 )
-from staticgrad.ops.movement import interleave as weaving
+from staticgrad.ops.movement import interleave as interleave
 from staticgrad.ops.movement.diagonals import (
     diag,
     diag_indices,

@@ -2,8 +2,8 @@
 
 Each phase has a commit of its own. Later phases have to see what earlier ones have
 updated, so they run over the micro-batches of a group again once those have committed:
-``fit`` gathers them again (native_loop.py), ``step`` keeps copies of them until the group is
-full.
+``fit`` gathers them again (native_loop.py), ``step`` keeps copies of them until the
+group is full.
 """
 
 from __future__ import annotations

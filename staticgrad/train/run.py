@@ -1,8 +1,8 @@
 """A run of training: where it stands, in memory that the program and Python share.
 
 Everything that a run needs to go on later is here: the epoch, the samples seen in it,
-the permutation, the sums so far and the history. The training program (native_loop.py) writes
-it; the progress bar reads it meanwhile; Trainer saves it.
+the permutation, the sums so far and the history. The training program (native_loop.py)
+writes it; the progress bar reads it meanwhile; Trainer saves it.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 One executable per phase trains (mode "train": loss, metrics, updates), one scores (mode
 "eval": losses and metrics), with `accumulate` one commits groups of batches. Each is
 compiled once; batches of other sizes, tails and validation are planned again, never
-compiled again. ``fit`` is one native call (native_loop.py) on targets with a virtual machine,
-one call per epoch where callbacks ask for Python.
+compiled again. ``fit`` is one native call (native_loop.py) on targets with a virtual
+machine, one call per epoch where callbacks ask for Python.
 """
 
 from __future__ import annotations

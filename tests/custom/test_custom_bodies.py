@@ -10,7 +10,7 @@ import pytest
 from custom_functions import filled, mixed
 
 import staticgrad as sg
-from staticgrad.testing.gradient_checks import gradcheck, gradgradcheck
+from staticgrad.testing import gradcheck, gradgradcheck
 
 X = np.array([[0.3, -1.2, 2.1], [1.4, 0.7, -0.6]])
 TARGETS = ("reference", "cpu")

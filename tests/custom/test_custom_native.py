@@ -18,7 +18,7 @@ import staticgrad as sg
 from staticgrad.compiler.codegen.fingerprint import fingerprint
 from staticgrad.compiler.kernel_ir.kernels import Invoke, Loop, LoopKernel
 from staticgrad.compiler.verify.wellformed import check_kernel
-from staticgrad.testing.gradient_checks import (
+from staticgrad.testing import (
     check_jvp,
     check_vmap,
     gradcheck,

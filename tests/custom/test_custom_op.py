@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.testing.gradient_checks import (
+from staticgrad.testing import (
     check_jvp,
     check_vmap,
     gradcheck,

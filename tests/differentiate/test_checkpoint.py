@@ -5,7 +5,7 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.errors import GraphError
-from staticgrad.testing.gradient_checks import check_jvp, gradcheck, gradgradcheck
+from staticgrad.testing import check_jvp, gradcheck, gradgradcheck
 
 RNG = np.random.default_rng(0)
 WIDTH, BATCH = 32, 2048

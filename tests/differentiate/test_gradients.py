@@ -17,7 +17,7 @@ from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import OPS, Elementwise, Op, Sample
 from staticgrad.ir.verify_graph import verify_graph
 from staticgrad.ops.named import named
-from staticgrad.testing.gradient_checks import check_op, gradcheck, gradgradcheck
+from staticgrad.testing import check_op, gradcheck, gradgradcheck
 
 SAMPLES = [
     pytest.param(op, sample, id=f"{op.name}-{number}")

@@ -10,7 +10,7 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.ir.graph import topological
-from staticgrad.testing.gradient_checks import gradcheck
+from staticgrad.testing import gradcheck
 
 X = np.array([0.3, -1.2, 2.1])
 W = np.random.default_rng(1).normal(size=(4, 3))

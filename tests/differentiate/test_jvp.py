@@ -11,7 +11,7 @@ import staticgrad as sg
 from staticgrad.ir.graph import apply_multi, topological
 from staticgrad.ir.op import OPS, Op, Sample
 from staticgrad.ir.types import is_float
-from staticgrad.testing.gradient_checks import check_jvp, gradcheck
+from staticgrad.testing import check_jvp, gradcheck
 
 SAMPLES = [
     pytest.param(op, sample, id=f"{op.name}-{number}")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.testing.gradient_checks import check_vmap, gradcheck
+from staticgrad.testing import check_vmap, gradcheck
 
 TARGETS = ("reference", "cpu")
 

@@ -1,8 +1,8 @@
 """Threads, forks, missing libraries and broken disks, seen from the public interface.
 
-tests/compiler/runtime/test_threads.py and test_cache.py ask the same of the parts; here whole programs
-run, in processes of their own where the process itself is at stake. What each prints is
-compared with what the same program prints where nothing is wrong.
+tests/compiler/runtime/test_threads.py and test_cache.py ask the same of the parts; here
+whole programs run, in processes of their own where the process itself is at stake. What
+each prints is compared with what the same program prints where nothing is wrong.
 """
 
 import os

@@ -6,7 +6,7 @@ import pytest
 import staticgrad as sg
 from staticgrad.errors import DTypeError, IndexOutOfRange, ShapeError
 from staticgrad.ir.graph import topological
-from staticgrad.testing.gradient_checks import gradcheck, gradgradcheck
+from staticgrad.testing import gradcheck, gradgradcheck
 
 X = np.random.default_rng(1).normal(size=(4, 5, 3))
 MASK = X[:, 0, 0] > 0

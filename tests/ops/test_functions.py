@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.testing.gradient_checks import gradcheck, gradgradcheck
+from staticgrad.testing import gradcheck, gradgradcheck
 
 X = np.array([[0.3, -1.2, 2.1], [1.4, 0.7, -0.6]])
 Y = np.array([[1.1, 0.4, -0.9], [2.0, -1.5, 0.8]])

@@ -6,7 +6,7 @@ import pytest
 import staticgrad as sg
 from staticgrad.errors import ShapeError
 from staticgrad.ir.graph import topological
-from staticgrad.testing.gradient_checks import gradcheck, gradgradcheck
+from staticgrad.testing import gradcheck, gradgradcheck
 
 
 def numbers(*shape, dtype="float64", seed=0):

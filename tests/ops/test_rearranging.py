@@ -5,7 +5,7 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.errors import ShapeError
-from staticgrad.testing.gradient_checks import gradcheck, gradgradcheck
+from staticgrad.testing import gradcheck, gradgradcheck
 
 A = np.arange(24, dtype="float64").reshape(2, 3, 4) * 0.7 - 3.1
 M = A[0]

@@ -5,7 +5,7 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.errors import GraphError, ShapeError
-from staticgrad.testing.gradient_checks import gradcheck, gradgradcheck
+from staticgrad.testing import gradcheck, gradgradcheck
 
 LENGTHS = (1, 2, 17, 24, 25, 48, 49, 96, 97, 300, 5000)
 DTYPES = (

@@ -14,7 +14,7 @@ import staticgrad as sg
 from staticgrad.sparse.colouring import column_colours, star_colours
 from staticgrad.sparse.dependence import dependence
 from staticgrad.sparse.patterns import Pattern
-from staticgrad.testing.gradient_checks import gradcheck
+from staticgrad.testing import gradcheck
 
 
 def value(tensor: Any) -> Any:

@@ -10,7 +10,7 @@ import pytest
 import staticgrad as sg
 from staticgrad.ir.graph import apply_multi
 from staticgrad.ir.op import OPS, Leaf, Op, Sample
-from staticgrad.testing.gradient_checks import check_vmap, gradcheck
+from staticgrad.testing import check_vmap, gradcheck
 
 SAMPLES = [
     pytest.param(op, sample, id=f"{op.name}-{number}")

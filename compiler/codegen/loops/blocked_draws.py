@@ -1,9 +1,9 @@
 """Which draws a loop makes a block at a time.
 
 A loop that walks along a draw, from one element to the next and with one key, runs in
-blocks: for each block the draw fills an area of scratch (draws_ir.py), and the loop reads
-it. A word then costs a quarter of a block of Philox, and the loop vectorises as it
-would without the draw. Other loops make each element from a block of its own.
+blocks: for each block the draw fills an area of scratch (draws_ir.py), and the loop
+reads it. A word then costs a quarter of a block of Philox, and the loop vectorises as
+it would without the draw. Other loops make each element from a block of its own.
 """
 
 from __future__ import annotations

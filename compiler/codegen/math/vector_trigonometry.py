@@ -5,8 +5,8 @@ along. n comes from x * 2/pi in one rounding and has to be small enough for its 
 with the first part to leave an exact difference: |x| < 98304 in float32, 2^42 in
 float64. ``sin_any`` and the like test each argument and take another way for what lies
 beyond, which keeps a loop from vectorising: float32 reduces in float64 up to 2^44, the
-rest (infinity and NaN too) goes through libm. The loop writer (loop_source.py) looks at a
-block of arguments first and uses ``sin`` and the like where all of them are near.
+rest (infinity and NaN too) goes through libm. The loop writer (loop_source.py) looks at
+a block of arguments first and uses ``sin`` and the like where all of them are near.
 
 Largest errors found within the range, float32 / float64, in units of the last place:
 sin 1.55 / 0.73, cos 1.54 / 0.75, tan 1.95 / 1.86.

@@ -1,6 +1,7 @@
 """Draws: numbers made of random words, one by one or many at a time.
 
-Element i of a draw is a function of the key and of i alone (philox_ir.py has the words):
+Element i of a draw is a function of the key and of i alone (philox_ir.py has the
+words):
 
 * word32, uniform32: word i; its top 24 bits over 2^24.
 * word64, uniform64: words 2i and 2i + 1, the first one low; the top 27 bits of the
@@ -10,10 +11,10 @@ Element i of a draw is a function of the key and of i alone (philox_ir.py has th
   as a fraction of a turn. normal64 takes two words where normal32 takes one.
 
 ``fill_NAME(area, k0, k1, k2, k3, first, count)`` writes whole blocks of words, eight of
-them in the lanes of vectors at a time, so a word costs a quarter of a block; loop_source.py
-uses it where a loop walks along a draw. Both forms are the same operations, hence the
-same bits. u of normal32 keeps all 32 bits, so its tails reach 6.66 deviations (8.57 for
-normal64).
+them in the lanes of vectors at a time, so a word costs a quarter of a block;
+loop_source.py uses it where a loop walks along a draw. Both forms are the same
+operations, hence the same bits. u of normal32 keeps all 32 bits, so its tails reach
+6.66 deviations (8.57 for normal64).
 
 Source: G. E. P. Box, M. E. Muller, "A note on the generation of random normal
 deviates", Annals of Mathematical Statistics 29, 1958.

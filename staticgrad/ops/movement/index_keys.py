@@ -1,10 +1,10 @@
 """What a key in ``x[key]`` asks for, by NumPy's rules.
 
-A key is read once, for reading (indexing.py) and for writing (indexed_updates.py): integers that are
-known and slices become bounds of one slice, None an axis of size 1, slices with a
-scalar Tensor for a start windows, and everything else gathers. Several index arrays are
-broadcast together; their axes stand where the first of them does, or come first where a
-slice, None or Ellipsis stands between them.
+A key is read once, for reading (indexing.py) and for writing (indexed_updates.py):
+integers that are known and slices become bounds of one slice, None an axis of size 1,
+slices with a scalar Tensor for a start windows, and everything else gathers. Several
+index arrays are broadcast together; their axes stand where the first of them does, or
+come first where a slice, None or Ellipsis stands between them.
 
 A mask that is known when the graph is built is an index; one that is data would give a
 result whose size is data, which a static graph does not have.

@@ -1,8 +1,8 @@
 """Elements by key, and take, take_along_axis, put_along_axis, scatter_add, one_hot.
 
 ``x[key]`` becomes at most one slice (a view), one reshape (for integers and None) and
-one take of everything that is data (index_keys.py). An integer on a symbolic axis is data,
-too: whether it is within the axis is known when the graph runs.
+one take of everything that is data (index_keys.py). An integer on a symbolic axis is
+data, too: whether it is within the axis is known when the graph runs.
 """
 
 from __future__ import annotations

@@ -50,7 +50,10 @@ def test_target_names_the_processor():
 
 
 def test_target_respects_numbas_settings():
-    program = "from staticgrad.compiler.host.numba_internals import target; print(target().cpu)"
+    program = (
+        "from staticgrad.compiler.host.numba_internals import target\n"
+        "print(target().cpu)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={"NUMBA_CPU_NAME": "generic", "PYTHONPATH": ":".join(sys.path)},
