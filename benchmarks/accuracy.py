@@ -20,7 +20,7 @@ from numba import njit, types
 from benchmarks.tables import duration, table
 from staticgrad.compiler.codegen.language import namespace
 from staticgrad.compiler.codegen.llvm.conversions import same
-from staticgrad.compiler.codegen.llvm.ir_emitter import Emitter
+from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter
 from staticgrad.compiler.host.processor import has_fma
 
 NAMES = tuple(
@@ -37,7 +37,7 @@ BLOCK = 1 << 14
 PATTERNS = 1 << 32
 
 
-_bits_of = same(1, lambda b, _kind, x: Emitter(b, x.type).bits(x), types.uint32)
+_bits_of = same(1, lambda b, _kind, x: IREmitter(b, x.type).bits(x), types.uint32)
 _float_of = same(
     1, lambda b, _kind, word: b.bitcast(word, ir.FloatType()), types.float32
 )

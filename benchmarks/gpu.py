@@ -303,7 +303,7 @@ def mlp_step(report, device):
     with using(device):
         trainer = sg.Trainer(loss, optimizer=sg.optim.Adam(1e-3), target="cuda")
     ready = dataset(trainer._objective.inputs, data)
-    feed = cuda_loop.Feed(trainer._steps[0], ready, 128, ["loss"])
+    feed = cuda_loop.CudaFeed(trainer._steps[0], ready, 128, ["loss"])
     feed.upload()
     feed.cells.write("order", np.arange(128 * 64), np.int64)
 

@@ -15,7 +15,7 @@ import numpy as np
 from staticgrad.budget_argument import budget_bytes
 from staticgrad.compiler.budget.budget import within
 from staticgrad.compiler.compile import Pass, optimise
-from staticgrad.compiler.gemm.product_epilogues import in_shadow
+from staticgrad.compiler.gemm.product_epilogues import fuse_into_products
 from staticgrad.compiler.host.gc_pause import without_collections
 from staticgrad.compiler.kernel_ir.chunks import chunking
 from staticgrad.compiler.kernel_ir.kernels import Site
@@ -169,7 +169,7 @@ def _native(
     instead: Mapping[Pass, Pass] = {cut_loops: _as_it_is}  # its kernels poll
     finish = partial(_finished, in_blocks, checks[0])
     schedule, placed, sites = _scheduled(
-        graph, mode, checked, finish, instead, in_shadow
+        graph, mode, checked, finish, instead, fuse_into_products
     )
     fit = _fit(schedule, budget, finish, chunking)
     return CpuTarget(placed, checks[1], poison, sites, demanding, fit)

@@ -45,7 +45,7 @@ _climb = Compiled(climb)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Simulation:
     """What a simulation gave: its most bytes, the work done again, its tasks."""
 
     peak_bytes: int
@@ -72,11 +72,11 @@ class _Order:
         self.count = len(schedule.kernels)
         self.tasks = np.empty(MOST_KERNELS * self.count, np.int64)
 
-    def simulated(self, capacity: int, power: float, rounds: int = 0) -> Found:
+    def simulated(self, capacity: int, power: float, rounds: int = 0) -> Simulation:
         """What happens in an arena of `capacity` bytes, after `rounds` of climbing."""
         tasks = self.tasks
         peak, again, count = _climb(self.facts, capacity, power, rounds, tasks)
-        return Found(peak, again, tuple(tasks[:count].tolist()), self, power)
+        return Simulation(peak, again, tuple(tasks[:count].tolist()), self, power)
 
 
 def within(
@@ -136,7 +136,7 @@ class _Search:
         """The arena that the planner gives it."""
         return planner.plan(placed, self.values, self.cutting).arena_bytes
 
-    def _best(self, capacity: int) -> Found | None:
+    def _best(self, capacity: int) -> Simulation | None:
         """The least work within `capacity`, or None if nothing fits."""
         fits = self._fitting(capacity, POWERS[:FIRST], self.orders)
         found = sorted(fits, key=lambda one: one.again)
@@ -151,7 +151,7 @@ class _Search:
 
     def _fitting(
         self, capacity: int, powers: tuple[float, ...], orders: list[_Order]
-    ) -> Iterator[Found]:
+    ) -> Iterator[Simulation]:
         for power in powers:
             for order in orders:
                 found = order.simulated(capacity, power)
@@ -178,11 +178,11 @@ class _Search:
             f"{self.given.kernels[largest].name})"
         )
 
-    def _smallest(self, floor: int) -> Found | None:
+    def _smallest(self, floor: int) -> Simulation | None:
         """The smallest arena that can be simulated, `floor` or more."""
         facts = self.orders[0].facts
         low, high = floor, int(facts.bytes.sum())
-        best: Found | None = None
+        best: Simulation | None = None
         while high - low > max(CLOSE * high, STEP):
             middle = (low + high) // 2
             found = self._any(middle, POWERS[:FIRST])
@@ -196,7 +196,7 @@ class _Search:
             found = self._any(best.peak_bytes - STEP, POWERS)
         return best
 
-    def _any(self, capacity: int, powers: tuple[float, ...]) -> Found | None:
+    def _any(self, capacity: int, powers: tuple[float, ...]) -> Simulation | None:
         return next(self._fitting(capacity, powers, self.orders), None)
 
 

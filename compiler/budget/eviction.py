@@ -68,7 +68,7 @@ class Facts(NamedTuple):
     births: Array
 
 
-class State(NamedTuple):
+class Residency(NamedTuple):
     """By buffer: whether it is GONE, THERE or being MADE, how many tasks hold it, the
     next kernel that touches it (a position in touch), when it is needed, marks of a
     walk, whether its sources are held (bool), whether the task at hand writes it over
@@ -98,10 +98,10 @@ GONE, THERE, MADE = range(3)
 
 
 @register_jitable
-def start(facts: Facts, weight: Array) -> State:
+def start(facts: Facts, weight: Array) -> Residency:
     """Before the first kernel."""
     count = len(facts.bytes)
-    return State(
+    return Residency(
         np.zeros(count, np.int64),
         np.zeros(count, np.int64),
         facts.touch_at[:-1].copy(),
@@ -121,7 +121,7 @@ def start(facts: Facts, weight: Array) -> State:
 
 @register_jitable
 def find_works(
-    facts: Facts, state: State, buffers: Array, needs: Array, works: Array
+    facts: Facts, state: Residency, buffers: Array, needs: Array, works: Array
 ) -> None:
     """The work to make each of `buffers` again, with all sources that are not there.
 
@@ -153,7 +153,7 @@ def find_works(
 
 
 @register_jitable
-def find_needs(facts: Facts, state: State, task: int) -> None:
+def find_needs(facts: Facts, state: Residency, task: int) -> None:
     """When each buffer is needed after `task`: by a kernel, or to make another."""
     kernel = state.now[KERNEL]
     first_kernel = kernel + 1 if task == kernel else kernel
@@ -174,7 +174,7 @@ def find_needs(facts: Facts, state: State, task: int) -> None:
 
 
 @register_jitable
-def find_worths(facts: Facts, state: State, task: int, power: float) -> None:
+def find_worths(facts: Facts, state: Residency, task: int, power: float) -> None:
     """What is lost if a buffer leaves for `task`; ENDLESS where it must not."""
     kernel, count = state.now[KERNEL], 0
     for b in range(len(facts.bytes)):
@@ -201,7 +201,7 @@ def find_worths(facts: Facts, state: State, task: int, power: float) -> None:
 
 
 @register_jitable
-def hold(facts: Facts, state: State, task: int) -> int:
+def hold(facts: Facts, state: Residency, task: int) -> int:
     """Hold what `task` reads; what is not there waits. How many those are."""
     bottom = state.now[DEPTH]
     depth = bottom
@@ -218,7 +218,7 @@ def hold(facts: Facts, state: State, task: int) -> int:
 
 
 @register_jitable
-def sort_by_work(facts: Facts, state: State, bottom: int, depth: int) -> None:
+def sort_by_work(facts: Facts, state: Residency, bottom: int, depth: int) -> None:
     """The one that takes the most work last, so that it is made first."""
     waiting = state.waiting[bottom:depth]
     works = np.empty(len(waiting), np.float64)
@@ -233,7 +233,7 @@ def sort_by_work(facts: Facts, state: State, bottom: int, depth: int) -> None:
 
 
 @register_jitable
-def next_task(facts: Facts, state: State) -> int:
+def next_task(facts: Facts, state: Residency) -> int:
     """What can run: the maker of the last that waits, or the kernel itself."""
     kernels = len(facts.clock) - 1
     while state.now[DEPTH]:
@@ -250,7 +250,7 @@ def next_task(facts: Facts, state: State) -> int:
 
 
 @register_jitable
-def place_of(facts: Facts, state: State, task: int, b: int) -> int:
+def place_of(facts: Facts, state: Residency, task: int, b: int) -> int:
     """Which buffer `task` would write over b; -1 for none."""
     for i in range(facts.pair_at[task], facts.pair_at[task + 1]):
         target = facts.pair_to[i]
@@ -262,7 +262,7 @@ def place_of(facts: Facts, state: State, task: int, b: int) -> int:
 
 @register_jitable
 def make_room(
-    facts: Facts, state: State, task: int, wanted: int, capacity: int, power: float
+    facts: Facts, state: Residency, task: int, wanted: int, capacity: int, power: float
 ) -> None:
     """Let values leave until `wanted` bytes fit, or none may."""
     while state.now[USED] + wanted > capacity:
@@ -280,7 +280,7 @@ def make_room(
 
 
 @register_jitable
-def begin(facts: Facts, state: State, task: int) -> int:
+def begin(facts: Facts, state: Residency, task: int) -> int:
     """Note what `task` makes; the bytes that it needs besides what is there.
 
     What has not been completed for the first time is not there if it is made again.
@@ -298,7 +298,7 @@ def begin(facts: Facts, state: State, task: int) -> int:
 
 
 @register_jitable
-def finish(facts: Facts, state: State, task: int) -> None:
+def finish(facts: Facts, state: Residency, task: int) -> None:
     """After `task`: what it wrote is there, what it read is held no longer."""
     kernel = state.now[KERNEL]
     for i in range(facts.write_at[task], facts.write_at[task + 1]):

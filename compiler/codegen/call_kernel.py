@@ -27,7 +27,7 @@ STATUS_WORDS = 8
 Array = npt.NDArray[Any]
 
 
-class Call:
+class BoundKernel:
     """A kernel bound to arrays.
 
     `arrays` are the operands, contiguous or not: a kernel sees the address of the first
@@ -64,7 +64,7 @@ class Call:
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(SIGNATURE))
         self._function = kind(self.native.address)
 
-    def run(self) -> Call:
+    def run(self) -> BoundKernel:
         """Run every chunk, the first first; an empty axis 0 is one empty chunk."""
         for begin in range(0, max(self.extent, 1), self.per_chunk):
             self.run_range(begin, min(begin + self.per_chunk, self.extent))

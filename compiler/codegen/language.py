@@ -24,7 +24,7 @@ from staticgrad.compiler.codegen.llvm.conversions import (
 from staticgrad.compiler.codegen.llvm.float_bits import BITS
 from staticgrad.compiler.codegen.llvm.half_precision import rounding
 from staticgrad.compiler.codegen.llvm.integer_division import DIVISION
-from staticgrad.compiler.codegen.llvm.ir_emitter import Emitter, Value
+from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value
 from staticgrad.compiler.codegen.llvm.kernel_pointers import (
     load,
     operand,
@@ -79,7 +79,7 @@ def farther(typing: Any, far: Any, x: Any) -> Any:
     """``farther(far, x)``: the larger of `far` and the bits of |x|, an integer."""
 
     def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
-        bits = distance_bits(Emitter(b, args[1].type), args[1])
+        bits = distance_bits(IREmitter(b, args[1].type), args[1])
         return b.select(b.icmp_signed(">", bits, args[0]), bits, args[0])
 
     kind = types.int32 if x == types.float32 else types.int64

@@ -83,7 +83,7 @@ def python_function(
     return function
 
 
-def ir_of(source: str | Callable[..., None], symbol: str) -> internals.Module:
+def ir_of(source: str | Callable[..., None], symbol: str) -> internals.IRModule:
     """The IR of kernel source or of a function."""
     if isinstance(source, str):
         return translated(source, namespace(), symbol)

@@ -29,7 +29,7 @@ from staticgrad.compiler.conv.convolution_layout import (
     lanes_for,
     transforms_of,
 )
-from staticgrad.compiler.conv.few_channel_kernels import is_spread, spread
+from staticgrad.compiler.conv.few_channel_kernels import few_channels, has_few_channels
 from staticgrad.compiler.conv.winograd_kernels import winograd, winograd_weights
 from staticgrad.compiler.host import processor
 from staticgrad.compiler.kernel_ir.kernels import (
@@ -64,7 +64,9 @@ def convolved(
         return depthwise(m)
     if transforms:
         return winograd(m, transforms)
-    return spread(m) if m.part == "input" and is_spread(m.shape) else rows(m)
+    return (
+        few_channels(m) if m.part == "input" and has_few_channels(m.shape) else rows(m)
+    )
 
 
 def rows(m: Making) -> list[Kernel]:

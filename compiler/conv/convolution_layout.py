@@ -27,7 +27,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
 from staticgrad.compiler.kernel_ir.layouts import base_of, layout_over
 from staticgrad.compiler.kernel_ir.schedule import BufferKind
 from staticgrad.compiler.kernel_ir.schemes import (
-    Image,
+    ImageView,
     Slide,
 )
 from staticgrad.compiler.kernel_ir.walks import (
@@ -173,7 +173,7 @@ def readable(node: Node, position: int, tensor: Tensor) -> bool:
     return known and (beside or not lanes)
 
 
-def image_of(tensor: Tensor) -> Image:
+def image_of(tensor: Tensor) -> ImageView:
     """How kernels read an image that is `readable`."""
     layout = layout_over(tensor, Layout.contiguous(base_of(tensor).shape))
     if layout is None:
@@ -181,7 +181,7 @@ def image_of(tensor: Tensor) -> Image:
     start, strides = layout.offset, layout.strides
     assert isinstance(start, int)
     n, h, w, c = (int(step) for step in strides if isinstance(step, int))
-    return Image(start, (n, h, w, c))
+    return ImageView(start, (n, h, w, c))
 
 
 def lanes_for(count: int, bits: int) -> int:
@@ -329,7 +329,7 @@ class Making:
             row_cost=product(axes[1:]),
         )
 
-    def images(self) -> tuple[Image, ...]:
+    def images(self) -> tuple[ImageView, ...]:
         """The images that are read."""
         given = self.node.inputs if self.part == "weight" else self.node.inputs[:1]
         return tuple(image_of(tensor) for tensor in given)

@@ -27,7 +27,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
     Tiles,
 )
 from staticgrad.compiler.kernel_ir.layouts import base_of, layout_over
-from staticgrad.compiler.kernel_ir.schemes import Spread
+from staticgrad.compiler.kernel_ir.schemes import FewChannelRows
 from staticgrad.compiler.kernel_ir.walks import loops
 from staticgrad.ir.op import Layout
 from staticgrad.ir.size import Dim, Shape, product
@@ -37,14 +37,14 @@ MOST_SUMS = {16: 10, 32: 24}  # registers -> those for sums
 ROWS_PER_TAP = 8  # of a chunk: at its ends windows are computed twice
 
 
-def is_spread(sizes: Sizes) -> bool:
+def has_few_channels(sizes: Sizes) -> bool:
     """Whether lanes are elements of a window's row: few channels, many filters."""
     few = sizes.channels <= FEW_CHANNELS and sizes.filters >= LEAST_FILTERS
     near = sizes.columns.dilation == 1 and sizes.columns.taps > 1
     return few and near and sizes.groups == 1
 
 
-def spread(m: Making) -> list[Kernel]:
+def few_channels(m: Making) -> list[Kernel]:
     """Kernels packed among zeros, then rows of the image's gradient."""
     scheme = _scheme(m)
     sizes = m.shape
@@ -72,7 +72,7 @@ def spread(m: Making) -> list[Kernel]:
             replace(kernel, scratch=(area,))]  # fmt: skip
 
 
-def _scheme(m: Making) -> Spread:
+def _scheme(m: Making) -> FewChannelRows:
     sizes = m.shape
     columns, rows = sizes.columns, sizes.rows
     touched = columns.taps * sizes.channels
@@ -85,7 +85,7 @@ def _scheme(m: Making) -> Spread:
     most_pixels = max(most // (height * vectors), 1)
     step = columns.stride * sizes.channels
     width, apart = _pixels(columns.count, most_pixels, -(-vectors * lanes // step))
-    return Spread(
+    return FewChannelRows(
         bits=m.bits,
         lanes=lanes,
         rows=rows,

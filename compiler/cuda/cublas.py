@@ -55,12 +55,18 @@ class Blas:
         scalar = ctypes.c_double if double else ctypes.c_float
         real, pointer, whole = _REAL[kind], ctypes.c_void_p, ctypes.c_int
         alpha, beta = scalar(product.alpha), scalar(product.beta)
-        (turned_a, turned_b), (lda, ldb, ldc) = product.transposed, product.ld
+        (transposed_a, transposed_b), (lda, ldb, ldc) = product.transposed, product.ld
         step_a, step_b, step_c = map(ctypes.c_longlong, product.batch_strides)
-        sizes = (whole(turned_b), whole(turned_a), product.n, product.m, product.k)
+        sizes = (
+            whole(transposed_b),
+            whole(transposed_a),
+            product.n,
+            product.m,
+            product.k,
+        )
         many = product.batch > 1
-        left = (pointer(b), real, _row(ldb, product.n, product.k, turned_b))
-        right = (pointer(a), real, _row(lda, product.k, product.m, turned_a))
+        left = (pointer(b), real, _row(ldb, product.n, product.k, transposed_b))
+        right = (pointer(a), real, _row(lda, product.k, product.m, transposed_a))
         out = (pointer(c), real, max(ldc, product.n))
         arguments: list[Any] = [*sizes, ctypes.byref(alpha)]
         arguments += [*left, step_b] if many else left

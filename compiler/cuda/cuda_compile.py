@@ -48,7 +48,7 @@ _FIGURES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class DeviceCode:
     """Machine code of one kernel for one compute capability.
 
     `figures` are registers, shared_bytes, spill_bytes, stack_bytes and how many
@@ -60,7 +60,7 @@ class Image:
     figures: dict[str, int]
 
 
-def compile_kernel(source: CudaSource, capability: tuple[int, int]) -> Image:
+def compile_kernel(source: CudaSource, capability: tuple[int, int]) -> DeviceCode:
     """The machine code of `source`, from the disk if it is there.
 
     DeviceError if the CUDA packages are missing or `capability` is too old.
@@ -80,7 +80,7 @@ def compile_kernel(source: CudaSource, capability: tuple[int, int]) -> Image:
         stored = ObjectCode(entry, json.dumps(figures).encode() + b"\n" + code)
         cache.write(key, stored)
     line, _, code = bytes(stored.code).partition(b"\n")
-    return Image(code, stored.symbol, json.loads(line))
+    return DeviceCode(code, stored.symbol, json.loads(line))
 
 
 def figures_of(ptx: str, log: str) -> dict[str, int]:

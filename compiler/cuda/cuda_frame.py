@@ -18,11 +18,12 @@ import numpy.typing as npt
 from staticgrad.compiler.cuda.batch_feeding import count_source
 from staticgrad.compiler.cuda.device import Device, captured
 from staticgrad.compiler.cuda.device_arrays import DeviceArray, new_array
-from staticgrad.compiler.cuda.device_memory import Memory, aligned
+from staticgrad.compiler.cuda.device_memory import DeviceMemory, aligned
 from staticgrad.compiler.cuda.frame_steps import (
     STATUS,
     Again,
     Argument,
+    BufferAddress,
     Clear,
     Control,
     Copy,
@@ -33,7 +34,6 @@ from staticgrad.compiler.cuda.frame_steps import (
     Multiply,
     Next,
     Note,
-    Place,
     Slot,
     Step,
     Unless,
@@ -69,7 +69,7 @@ class CudaFrame:
         self,
         sized: Launches,
         device: Device,
-        constants: Memory[int],
+        constants: DeviceMemory[int],
         status: int | None = None,
     ) -> None:
         self.sized = sized
@@ -170,14 +170,14 @@ class CudaFrame:
         self._results = np.empty(size - first, np.uint8)
         self._first = first
         self._offsets = [offsets[number] - first for number in sized.output_buffers]
-        self.device.fill(self.address(Place(STATUS)), 0, STATUS_BYTES)
+        self.device.fill(self.address(BufferAddress(STATUS)), 0, STATUS_BYTES)
 
     def _shape(self, number: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
         buffer = self.sized.code.schedule.buffers[number]
         shape = tuple(evaluate(dim, self._values) for dim in buffer.shape)
         return shape, buffer.dtype
 
-    def address(self, place: Place) -> int:
+    def address(self, place: BufferAddress) -> int:
         """Where a place is; in a loop, at its position now."""
         base = self._places[place.buffer] + place.offset
         if place.buffer in self._moving:
@@ -286,7 +286,7 @@ class CudaFrame:
             if step.noted:
                 self.device.read(self.address(step.state), state)
         state = self._states[number]
-        if isinstance(count, Place):
+        if isinstance(count, BufferAddress):
             count = self._read(count, INT64)
         action = revolve.decide(state.ctypes.data, count, step.snapshots)
         self._slot = int(state[revolve.SLOT])
@@ -299,13 +299,15 @@ class CudaFrame:
             return following
         return step.targets[_TARGETS.index(action)] + 1
 
-    def count(self, kernel: Any, loop: int, counter: Place, position: int) -> None:
+    def count(
+        self, kernel: Any, loop: int, counter: BufferAddress, position: int
+    ) -> None:
         """Begin a step of a loop."""
         self._position[loop] = position
         arguments = [self.address(counter), position]
         self.device.launch(kernel, (1, 1), LANES, arguments)
 
-    def _read(self, place: Place, dtype: DType) -> int:
+    def _read(self, place: BufferAddress, dtype: DType) -> int:
         value = np.zeros(1, dtype)
         self.device.read(self.address(place), value)
         return int(value[0])
@@ -327,10 +329,12 @@ class CudaFrame:
                 kept, own = self.address(room) + self._slot * size, self.address(carry)
                 device.copy(*((own, kept) if back else (kept, own)), size)
             case HostCall():
-                run_on_host(step, device, lambda b: self.address(Place(b)))
+                run_on_host(step, device, lambda b: self.address(BufferAddress(b)))
 
     def _argument(self, argument: Argument) -> int:
-        return self.address(argument) if isinstance(argument, Place) else argument
+        return (
+            self.address(argument) if isinstance(argument, BufferAddress) else argument
+        )
 
     def call(self, arrays: Sequence[Array | DeviceArray]) -> list[Array]:
         """Outputs for `arrays`; raises what kernels report."""
@@ -343,7 +347,7 @@ class CudaFrame:
         """As `call`, with outputs that stay on the device."""
         self._fed(arrays)
         status = np.zeros(STATUS_WORDS, np.int64)
-        self.device.read(self.address(Place(STATUS)), status)
+        self.device.read(self.address(BufferAddress(STATUS)), status)
         self._require_success(status)
         results = []
         for position, (shape, dtype) in enumerate(self.shapes):
@@ -376,7 +380,7 @@ class CudaFrame:
     def error(self, status: npt.NDArray[np.int64]) -> BaseException:
         """The exception for a status, which is cleared."""
         kept = status.copy()
-        self.device.fill(self.address(Place(STATUS)), 0, STATUS_BYTES)
+        self.device.fill(self.address(BufferAddress(STATUS)), 0, STATUS_BYTES)
         return failure(self.sized.code, kept)
 
 
@@ -385,5 +389,5 @@ _TARGETS = (revolve.BACK, revolve.STORE, revolve.RESTORE, revolve.DONE)
 
 def _waits(step: Step) -> bool:
     """Whether the host has to know what the device has computed, or has to work."""
-    unknown = isinstance(step, Next) and isinstance(step.count, Place)
+    unknown = isinstance(step, Next) and isinstance(step.count, BufferAddress)
     return unknown or isinstance(step, Note | HostCall)

@@ -47,10 +47,10 @@ def loop_of_product(kernel: GemmKernel) -> LoopKernel:
     """The loop nest over (batch, m, n, k) that does what `kernel` says."""
     a, b, c = kernel.operands
     dtype, (lda, ldb, ldc) = c.dtype, kernel.ld
-    turned_a, turned_b = kernel.transposed
+    transposed_a, transposed_b = kernel.transposed
     step_a, step_b, step_c = kernel.batch_strides
-    left = (step_a, 1, 0, lda) if turned_a else (step_a, lda, 0, 1)
-    right = (step_b, 0, ldb, 1) if turned_b else (step_b, 0, 1, ldb)
+    left = (step_a, 1, 0, lda) if transposed_a else (step_a, lda, 0, 1)
+    right = (step_b, 0, ldb, 1) if transposed_b else (step_b, 0, 1, ldb)
     first, second, third = kernel.offsets
     combine: Combine = "or" if kind_of(dtype) == "b" else "add"
     terms: tuple[Statement, ...] = (

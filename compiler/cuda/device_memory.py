@@ -15,7 +15,7 @@ ALIGNMENT = 256
 Name = TypeVar("Name")
 
 
-class Memory(Generic[Name]):
+class DeviceMemory(Generic[Name]):
     """Parts of one allocation, by name; freed with this object."""
 
     def __init__(self, device: Device, sizes: Mapping[Name, int]) -> None:

@@ -20,14 +20,14 @@ import numpy.typing as npt
 
 from staticgrad.compiler.cuda.conditional_nodes import SETTER, SETTING
 from staticgrad.compiler.cuda.cublas import Blas
-from staticgrad.compiler.cuda.cuda_compile import Image, compile_kernel
+from staticgrad.compiler.cuda.cuda_compile import DeviceCode, compile_kernel
 from staticgrad.compiler.cuda.device import Product
 from staticgrad.compiler.cuda.source.cuda_loops import CudaSource
 from staticgrad.compiler.runtime.vm import STATUS_WORDS
 from staticgrad.errors import DeviceError
 
 Array = npt.NDArray[Any]
-Compile = Callable[[CudaSource, tuple[int, int]], Image]
+Compile = Callable[[CudaSource, tuple[int, int]], DeviceCode]
 
 LIBRARY = "nvcuda.dll" if os.name == "nt" else "libcuda.so.1"
 OLDEST_DRIVER = 13000

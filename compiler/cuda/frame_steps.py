@@ -20,7 +20,7 @@ STATUS = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BufferAddress:
     """The address of `buffer`, `offset` bytes further.
 
     Buffer -2 - k is the scratch area k.
@@ -30,7 +30,7 @@ class Place:
     offset: int = 0
 
 
-Argument: TypeAlias = int | Place
+Argument: TypeAlias = int | BufferAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +49,17 @@ class Multiply:
     """One product of cuBLAS."""
 
     product: Product
-    a: Place
-    b: Place
-    c: Place
+    a: BufferAddress
+    b: BufferAddress
+    c: BufferAddress
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
     """Bytes from a buffer to another."""
 
-    target: Place
-    source: Place
+    target: BufferAddress
+    source: BufferAddress
     size: int
 
 
@@ -67,7 +67,7 @@ class Copy:
 class Zero:
     """A buffer becomes 0."""
 
-    target: Place
+    target: BufferAddress
     size: int
 
 
@@ -80,7 +80,7 @@ class _Turn:
     """
 
     loop: int
-    counter: Place
+    counter: BufferAddress
     length: int | None
     reverse: bool
     target: int = -1
@@ -100,7 +100,7 @@ class Again(_Turn):
 class Unless:
     """Behind `target` unless the number at `place` is `value`: the host has to look."""
 
-    place: Place
+    place: BufferAddress
     dtype: DType
     value: int
     target: int = -1
@@ -110,7 +110,7 @@ class Unless:
 class Limit:
     """LoopLimitError for limit `number` if the int64 at `place` is `value`."""
 
-    place: Place
+    place: BufferAddress
     value: int
     source: Source | None
     number: int
@@ -128,7 +128,7 @@ class Jump:
 class Clear:
     """The state of a loop's snapshots begins anew."""
 
-    state: Place
+    state: BufferAddress
     words: int
 
 
@@ -136,7 +136,7 @@ class Clear:
 class Note:
     """Decide by `state` whether a loop's step is kept; behind `target` if it is not."""
 
-    state: Place
+    state: BufferAddress
     snapshots: int
     target: int = -1
 
@@ -150,10 +150,10 @@ class Next:
     int64 at `counter` becomes the position of loop `loop`.
     """
 
-    state: Place
+    state: BufferAddress
     words: int
-    count: Place | int
-    counter: Place
+    count: BufferAddress | int
+    counter: BufferAddress
     loop: int
     snapshots: int
     noted: bool
@@ -164,8 +164,8 @@ class Next:
 class Slot:
     """Copy a carry to the place of the snapshot decided on, or `back` from there."""
 
-    carry: Place
-    room: Place
+    carry: BufferAddress
+    room: BufferAddress
     size: int
     back: bool
 

@@ -17,14 +17,14 @@ from staticgrad.compiler.cuda.conditional_nodes import (
     increment_source,
 )
 from staticgrad.compiler.cuda.device import Device
-from staticgrad.compiler.cuda.device_memory import Memory
+from staticgrad.compiler.cuda.device_memory import DeviceMemory
 from staticgrad.compiler.cuda.frame_steps import (
     STATUS,
+    BufferAddress,
     Control,
     Enter,
     Jump,
     Limit,
-    Place,
     Step,
     Unless,
     Work,
@@ -41,7 +41,7 @@ class Recorded(Protocol):
     device: Device
     kernels: list[Any]
 
-    def address(self, place: Place) -> int:
+    def address(self, place: BufferAddress) -> int:
         """Where a place is."""
 
     def control(self, step: Control, following: int, kernel: Any) -> int:
@@ -50,7 +50,9 @@ class Recorded(Protocol):
     def work(self, step: Work, kernel: Any) -> None:
         """Do a step."""
 
-    def count(self, kernel: Any, loop: int, counter: Place, position: int) -> None:
+    def count(
+        self, kernel: Any, loop: int, counter: BufferAddress, position: int
+    ) -> None:
         """Begin a step of a loop."""
 
 
@@ -70,7 +72,7 @@ class Recorder:
             device.condition()
         except DeviceError:
             return  # the host looks
-        self._flag = Memory(device, {"flag": 8})
+        self._flag = DeviceMemory(device, {"flag": 8})
         self._decide = {d: device.load(decision_source(d)) for d in wanted}
         self._increment = device.load(increment_source())
 
@@ -127,7 +129,7 @@ class Recorder:
         return end + 1
 
     def _decided(
-        self, test: Unless, condition: Any, counter: Place | None = None,
+        self, test: Unless, condition: Any, counter: BufferAddress | None = None,
         limit: Step | None = None, negated: int = 0,
     ) -> None:  # fmt: skip
         """Set a condition to what a test says, for a loop if there is a counter."""
@@ -138,7 +140,7 @@ class Recorder:
         arguments = [
             flag, self.frame.address(test.place), test.value, negated,
             flag if counter is None else self.frame.address(counter), most, which,
-            self.frame.address(Place(STATUS)),
+            self.frame.address(BufferAddress(STATUS)),
         ]  # fmt: skip
         self.device.launch(self._decide[test.dtype], (1, 1), LANES, arguments)
         self.device.set_condition(condition, flag)

@@ -22,6 +22,7 @@ from staticgrad.compiler.cuda.device import Device
 from staticgrad.compiler.cuda.frame_steps import (
     Again,
     Argument,
+    BufferAddress,
     Clear,
     Control,
     Copy,
@@ -32,7 +33,6 @@ from staticgrad.compiler.cuda.frame_steps import (
     Multiply,
     Next,
     Note,
-    Place,
     Slot,
     Step,
     Unless,
@@ -45,7 +45,7 @@ from staticgrad.compiler.cuda.source.statement_lines import CODE, POSITION, VALU
 from staticgrad.compiler.cuda.source.tile_copies import EDGE
 from staticgrad.compiler.cuda.source.typed_text import memory_name
 from staticgrad.compiler.kernel_ir.combine_partials import finish_values, slots_and_out
-from staticgrad.compiler.kernel_ir.flat import Mark, Spread, spread
+from staticgrad.compiler.kernel_ir.flat import FlatPlan, Mark, spread
 from staticgrad.compiler.kernel_ir.kernels import FinishKernel, GemmKernel, LoopKernel
 from staticgrad.compiler.kernel_ir.plan import Plan
 from staticgrad.compiler.kernel_ir.schedule import output_targets
@@ -74,7 +74,7 @@ class Launches:
 
     code: CudaCode
     plan: Plan
-    spread: Spread
+    spread: FlatPlan
     steps: tuple[Step, ...]
     scratch: tuple[int, ...]
     output_buffers: tuple[int, ...]
@@ -107,10 +107,10 @@ def launches(code: CudaCode, plan: Plan, device: Device) -> Launches:
 
 
 def _control(
-    mark: Mark, code: CudaCode, places: Spread, values: Values
+    mark: Mark, code: CudaCode, places: FlatPlan, values: Values
 ) -> Control | Copy | Slot:
     buffers = code.schedule.buffers
-    place = Place(mark.buffer)
+    place = BufferAddress(mark.buffer)
     length = None if mark.endless else evaluate(mark.length, values)
     match mark.kind:
         case "copy":
@@ -134,29 +134,29 @@ def _control(
             return Note(place, mark.value)
         case "slot":
             size = places.bytes[mark.buffer]
-            return Slot(place, Place(mark.other), size, mark.reverse)
+            return Slot(place, BufferAddress(mark.other), size, mark.reverse)
         case "next":
             return _next(mark, code, places)
     raise CompilerBug(f"control flow has the unknown mark {mark.kind}")
 
 
-def _next(mark: Mark, code: CudaCode, places: Spread) -> Next:
+def _next(mark: Mark, code: CudaCode, places: FlatPlan) -> Next:
     known = code.schedule.buffers[mark.other].value
-    count = Place(mark.other) if known is None else int(known)
+    count = BufferAddress(mark.other) if known is None else int(known)
     begun = any(m.kind == "clear" and m.buffer == mark.buffer for m in code.flat.marks)
     return Next(
-        Place(mark.buffer), _words(mark, places), count, Place(mark.third), mark.loop,
-        mark.value, not begun,
+        BufferAddress(mark.buffer), _words(mark, places), count,
+        BufferAddress(mark.third), mark.loop, mark.value, not begun,
     )  # fmt: skip
 
 
-def _words(mark: Mark, places: Spread) -> int:
+def _words(mark: Mark, places: FlatPlan) -> int:
     """The int64 of a loop's state."""
     return places.bytes[mark.buffer] // INT64.itemsize
 
 
-def _copy(source: int, target: int, places: Spread) -> Copy:
-    return Copy(Place(target), Place(source), places.bytes[source])
+def _copy(source: int, target: int, places: FlatPlan) -> Copy:
+    return Copy(BufferAddress(target), BufferAddress(source), places.bytes[source])
 
 
 def _aimed(
@@ -195,7 +195,7 @@ def _refuse_large(code: CudaCode, values: Values) -> None:
             )
 
 
-def _stands_for(code: CudaCode, plan: Spread) -> dict[int, int]:
+def _stands_for(code: CudaCode, plan: FlatPlan) -> dict[int, int]:
     """A kernel of one chunk writes its result where the dropped finish would have."""
     found: dict[int, int] = {}
     for kernel, (chunks, _) in zip(code.schedule.kernels, plan.chunks, strict=True):
@@ -206,7 +206,7 @@ def _stands_for(code: CudaCode, plan: Spread) -> dict[int, int]:
 
 
 def _kernel(
-    code: CudaCode, values: Values, plan: Spread, number: int,
+    code: CudaCode, values: Values, plan: FlatPlan, number: int,
     stands_for: Mapping[int, int], device: Device,
 ) -> Iterator[Step]:  # fmt: skip
     kernel, loop, source = (
@@ -225,8 +225,10 @@ def _kernel(
     shape = _Shape(loop, source, plan.chunks[number], values, device)
     if not shape.runs:
         return
-    pointers = [Place(stands_for.get(o.buffer, o.buffer)) for o in loop.operands]
-    areas = [Place(-2 - n) for n in range(len(loop.scratch))]
+    pointers = [
+        BufferAddress(stands_for.get(o.buffer, o.buffer)) for o in loop.operands
+    ]
+    areas = [BufferAddress(-2 - n) for n in range(len(loop.scratch))]
     arguments: list[Argument] = [*pointers, *areas]
     arguments += [evaluate(dim, values) for dim in source.sizes]
     if source.chunked:
@@ -234,7 +236,7 @@ def _kernel(
     if loop.fails:
         arguments.append(int(code.site_base[number]))
     if loop.fails or source.guarded:
-        arguments.append(Place(-1))
+        arguments.append(BufferAddress(-1))
     yield Launch(source, shape.grid, shape.block, tuple(arguments), shape.scratch)
 
 
@@ -286,7 +288,7 @@ def _product(kernel: GemmKernel, values: Values) -> Iterator[Step]:
     product = product_of(kernel, values)
     size = kernel.operands[2].dtype.itemsize
     a, b, c = (
-        Place(operand.buffer, evaluate(offset, values) * size)
+        BufferAddress(operand.buffer, evaluate(offset, values) * size)
         for operand, offset in zip(kernel.operands, kernel.offsets, strict=True)
     )
     elements = product.m * product.n * product.batch
@@ -306,8 +308,8 @@ def _finite(code: CudaCode) -> Iterator[Step]:
         return
     kinds = tuple(schedule.buffers[b].dtype.name for b in schedule.finite)
     source = finite_source(kinds)
-    places = [Place(b) for b in schedule.finite]
-    yield Launch(source, (1, 1), LANES, (*places, Place(-1)))
+    places = [BufferAddress(b) for b in schedule.finite]
+    yield Launch(source, (1, 1), LANES, (*places, BufferAddress(-1)))
 
 
 def finite_source(kinds: Sequence[str]) -> CudaSource:

@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value
 from staticgrad.compiler.codegen.llvm.pointers import load_int64
-from staticgrad.compiler.codegen.llvm.vectors import Lanes
+from staticgrad.compiler.codegen.llvm.vectors import VectorLanes
 from staticgrad.compiler.codegen.native_compile import compiled_once
 from staticgrad.compiler.codegen.tiles.product_tiles import (
     LONG_ROWS,
@@ -58,7 +58,7 @@ class _WovenTile(SmallTile):
     the last one ends, `every` how many terms pass between two, in bytes of the panel.
     """
 
-    def __init__(self, v: Lanes, args: Any) -> None:
+    def __init__(self, v: VectorLanes, args: Any) -> None:
         super().__init__(v, LONG_ROWS, 1, args[:9], masked=False)
         self.b_row = v.whole(v.count * v.size)
         self.source, self.target, self.turned, self.every = args[9:]
@@ -107,7 +107,7 @@ def _tile(
     columns: Any, left: Any, source: Any, target: Any, turned: Any, every: Any,
 ) -> Any:  # fmt: skip
     def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        _WovenTile(Lanes(builder, alpha.bitwidth), args).emit()
+        _WovenTile(VectorLanes(builder, alpha.bitwidth), args).emit()
         return context.get_dummy_value()
 
     return types.void(*[_LONG] * 5, alpha, alpha, *[_LONG] * 6), emit
@@ -171,12 +171,12 @@ def _product(table, a, b, c, m, n, alpha, beta, panel):
         c += lanes * element_bytes(alpha)
 
 
-_woven = in_parts(_product)
+_interleaved = in_parts(_product)
 
 
 @cache
-def woven_address(itemsize: int) -> int:
+def interleaved_address(itemsize: int) -> int:
     """The kernel's address for float32 (4) or float64 (8), compiled if new."""
     words = Path(str(blas.__file__)).read_text("utf-8")
     key = kernel_key(f"woven product, {itemsize} bytes an element\0{words}")
-    return compiled_once(_woven(as_float32 if itemsize == 4 else as_float64), key)
+    return compiled_once(_interleaved(as_float32 if itemsize == 4 else as_float64), key)

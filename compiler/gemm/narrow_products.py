@@ -24,7 +24,7 @@ B_BYTES = 1 << 14  # of B^T at a time: half of an L1 cache
 TILES, DOTS, TURNED_BACK, TWO_ROWS = range(4)
 
 
-def road(table: npt.NDArray[np.int64]) -> int:
+def strategy(table: npt.NDArray[np.int64]) -> int:
     """How a product is computed: by tiles as others, or one of the ways here."""
     m, n, k = (int(size) for size in table[: blas.K + 1])
     lanes = vector_bytes() // int(table[blas.BYTES])

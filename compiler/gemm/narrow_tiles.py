@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value
 from staticgrad.compiler.codegen.llvm.pointers import load_float64
-from staticgrad.compiler.codegen.llvm.vectors import Lanes
+from staticgrad.compiler.codegen.llvm.vectors import VectorLanes
 from staticgrad.compiler.codegen.tiles.few_rows import prefetch
 from staticgrad.compiler.codegen.tiles.product_tiles import (
     WIDE,
@@ -40,7 +40,7 @@ _compiled = njit(nogil=True, error_model="numpy", inline="always")
 class _Rows(Dots):
     """Emits so many columns of C for as many rows as make a register of sums."""
 
-    def __init__(self, v: Lanes, columns: int, args: Any) -> None:
+    def __init__(self, v: VectorLanes, columns: int, args: Any) -> None:
         super().__init__(v, _height(v, columns), columns, args)
 
     def add(self, start: Value, mask: Value | None, sums: list[Any]) -> None:
@@ -67,7 +67,7 @@ class _Rows(Dots):
                 super().write(total)
 
 
-def _height(v: Lanes, columns: int) -> int:
+def _height(v: VectorLanes, columns: int) -> int:
     """Rows of C that make a register; one, of more columns than it has lanes."""
     return max(v.count // columns, 1)
 
@@ -81,7 +81,7 @@ def _rows(columns: int) -> Any:
         """C = A B^T for up to so many columns, both contiguous along k."""
 
         def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            _Rows(Lanes(builder, alpha.bitwidth), columns, args).emit()
+            _Rows(VectorLanes(builder, alpha.bitwidth), columns, args).emit()
             return context.get_dummy_value()
 
         return types.void(*[_LONG] * 7, alpha, alpha, _LONG, _LONG), emit
@@ -137,7 +137,7 @@ def _move(typing: Any, source: Any, target: Any, number: Any) -> Any:
     """Copy the number at `source` to `target`."""
 
     def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        v = Lanes(builder, number.bitwidth)
+        v = VectorLanes(builder, number.bitwidth)
         place = builder.inttoptr(args[1], v.element.as_pointer())
         builder.store(v.number(args[0]), place)
         return context.get_dummy_value()
@@ -150,7 +150,7 @@ def _add_scaled(typing: Any, source: Any, target: Any, alpha: Any, beta: Any) ->
     """``target = alpha * source + beta * target``, which is not read if beta is 0."""
 
     def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        v = Lanes(builder, alpha.bitwidth)
+        v = VectorLanes(builder, alpha.bitwidth)
         source, target, alpha_value, beta_value = args
         place = builder.inttoptr(target, v.element.as_pointer())
         found = builder.fmul(v.number(source), alpha_value)

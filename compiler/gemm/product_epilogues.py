@@ -22,7 +22,7 @@ from dataclasses import replace
 from staticgrad.compiler.codegen.tiles.epilogue_tiles import DEPTH
 from staticgrad.compiler.codegen.tiles.product_tiles import LONG_ROWS, plan_of
 from staticgrad.compiler.gemm import blas, tile_driver
-from staticgrad.compiler.gemm.tile_programs import Program, Reaches, program_of
+from staticgrad.compiler.gemm.tile_programs import Reaches, TileProgram, program_of
 from staticgrad.compiler.host.processor import vector_bytes
 from staticgrad.compiler.kernel_ir.kernels import (
     GemmKernel,
@@ -60,7 +60,7 @@ ADDING = (
 )
 
 
-def in_shadow(schedule: Schedule) -> Schedule:
+def fuse_into_products(schedule: Schedule) -> Schedule:
     """`schedule` with fewer kernels, for processors with 32 registers of 64 bytes."""
     if plan_of().rows != LONG_ROWS:
         return schedule
@@ -188,10 +188,10 @@ def _added(product: GemmKernel) -> LoopKernel | None:
     if not scheme.part and scheme.rows * scheme.columns * scheme.bits <= 8 * FAR_BYTES:
         return None
     reach = _reaches(scheme).result
-    return _kernel(product, scheme, Program(ADDING, product.operands[2:], (reach,)))
+    return _kernel(product, scheme, TileProgram(ADDING, product.operands[2:], (reach,)))
 
 
-def _kernel(product: GemmKernel, scheme: Update, program: Program) -> LoopKernel:
+def _kernel(product: GemmKernel, scheme: Update, program: TileProgram) -> LoopKernel:
     """A product whose result goes through a program."""
     k, (a, b, _) = product.k, product.operands
     last = scheme.b_start + (k - 1) * scheme.b_row + scheme.columns - 1

@@ -19,7 +19,7 @@ from numba import njit
 
 from staticgrad.compiler.codegen.llvm.pointers import load_float64
 from staticgrad.compiler.codegen.native_compile import compiled_once
-from staticgrad.compiler.codegen.tiles.few_rows import thin
+from staticgrad.compiler.codegen.tiles.few_rows import few_rows
 from staticgrad.compiler.codegen.tiles.product_tiles import (
     FEW,
     copy_row,
@@ -45,7 +45,7 @@ from staticgrad.compiler.codegen.tiles.product_tiles import (
 from staticgrad.compiler.gemm.narrow_tiles import back, narrow, turn, two
 from staticgrad.compiler.host.cache import kernel_key
 
-(TILES, TRANSPOSE, COPY, DOTS, THIN, THIN_FAR, TURN, BACK, PAIRS, FOURS, EIGHTS,
+(TILES, TRANSPOSE, COPY, DOTS, STREAMED, STREAMED_FAR, TURN, BACK, PAIRS, FOURS, EIGHTS,
  TWO) = range(12)  # fmt: skip
 
 LONG = 512  # terms: with more, fewer rows of B^T are read side by side
@@ -184,8 +184,8 @@ _LEAVES = {
     TRANSPOSE: _transpose,
     COPY: _copy,
     DOTS: _dots,
-    THIN: thin(ahead=False),
-    THIN_FAR: thin(ahead=True),
+    STREAMED: few_rows(ahead=False),
+    STREAMED_FAR: few_rows(ahead=True),
     TURN: turn,
     BACK: back,
     PAIRS: narrow(2),

@@ -26,7 +26,7 @@ from numba.extending import intrinsic
 
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value
 from staticgrad.compiler.codegen.llvm.pointers import load_float64, load_int64
-from staticgrad.compiler.codegen.llvm.vectors import Lanes
+from staticgrad.compiler.codegen.llvm.vectors import VectorLanes
 from staticgrad.compiler.codegen.native_compile import compiled_once
 from staticgrad.compiler.codegen.tiles.product_tiles import (
     FEW,
@@ -55,7 +55,7 @@ and starts in bytes.
 
 For TILED: rows that pass at a time; whether B is turned first."""
 
-BY_ROWS, BY_DOTS, TURNED, TILED, WOVEN = range(5)
+BY_ROWS, BY_DOTS, TURNED, TILED, INTERLEAVED = range(5)
 
 _LONG, _WORD = types.int64, ir.IntType(64)
 _compiled = njit(nogil=True, error_model="numpy", inline="always")
@@ -68,7 +68,7 @@ class SmallTile:
     """
 
     def __init__(
-        self, v: Lanes, rows: int, vectors: int, args: Any, masked: bool
+        self, v: VectorLanes, rows: int, vectors: int, args: Any, masked: bool
     ) -> None:
         (self.table, self.a, self.b, self.stop, self.c, self.alpha, self.beta, columns,
          self.left) = args  # fmt: skip
@@ -189,7 +189,7 @@ class SmallTile:
         return found + [b.add(found[i - EIGHT], eight) for i in more]
 
 
-def _mask(v: Lanes, columns: Value) -> Value:
+def _mask(v: VectorLanes, columns: Value) -> Value:
     """The first so many lanes, as bits: LLVM would move a comparison into the loop."""
     b, most = v.b, v.whole(v.count)
     bits = b.sub(b.shl(v.whole(1), v.least(columns, most)), v.whole(1))
@@ -198,7 +198,7 @@ def _mask(v: Lanes, columns: Value) -> Value:
 
 
 @contextmanager
-def until(v: Lanes, place: Value, stop: Value) -> Iterator[None]:
+def until(v: VectorLanes, place: Value, stop: Value) -> Iterator[None]:
     """A loop whose body runs, at least once, until the variable is `stop`."""
     body, after = v.b.append_basic_block(), v.b.append_basic_block()
     v.b.branch(body)
@@ -215,7 +215,9 @@ def _tile(size_of: Callable[[], tuple[int, int]], masked: bool = False) -> Any:
         beta: Any, columns: Any, left: Any,
     ) -> Any:  # fmt: skip
         def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            SmallTile(Lanes(builder, alpha.bitwidth), *size_of(), args, masked).emit()
+            SmallTile(
+                VectorLanes(builder, alpha.bitwidth), *size_of(), args, masked
+            ).emit()
             return context.get_dummy_value()
 
         return types.void(*[_LONG] * 5, alpha, alpha, _LONG, _LONG), emit
@@ -378,7 +380,7 @@ def _sums(
     """A register of C: the row at `a` with rows `b_row` bytes apart, from `b` on."""
 
     def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        v = Lanes(builder, alpha.bitwidth)
+        v = VectorLanes(builder, alpha.bitwidth)
         *_, place, first, second, most = args
         total = v.sums(_lane_sums(v, args[:4], most))
         write_tile(v, [total], [place], [_mask(v, most)], first, second, clipped=True)
@@ -387,7 +389,7 @@ def _sums(
     return types.void(*[_LONG] * 5, alpha, alpha, _LONG), emit
 
 
-def _lane_sums(v: Lanes, where: Sequence[Value], columns: Value) -> list[Value]:
+def _lane_sums(v: VectorLanes, where: Sequence[Value], columns: Value) -> list[Value]:
     """For each row of B^T the products with A, summed lane by lane."""
     a, b, b_row, k = where
     builder, last = v.b, v.b.mul(v.b.sub(columns, v.whole(1)), b_row)

@@ -18,13 +18,13 @@ import numpy.typing as npt
 
 from staticgrad.compiler.codegen.tiles.product_tiles import LONG_ROWS, plan_of
 from staticgrad.compiler.gemm import blas, narrow_products
-from staticgrad.compiler.gemm.interleaved_products import woven_address
+from staticgrad.compiler.gemm.interleaved_products import interleaved_address
 from staticgrad.compiler.gemm.small_kernels import (
     BY_DOTS,
     BY_ROWS,
+    INTERLEAVED,
     TILED,
     TURNED,
-    WOVEN,
     small_address,
 )
 from staticgrad.compiler.host.processor import vector_bytes
@@ -64,7 +64,7 @@ def describe_small(table: npt.NDArray[np.int64], in_parts: bool = False) -> bool
     (a_row, a_step), (b_column, b_step) = a, b
     turns = kernel == TURNED or (kernel == TILED and b_column != 1)
     b_row = b_column if kernel == BY_DOTS else b_step
-    if kernel == WOVEN:
+    if kernel == INTERLEAVED:
         b_row = _lanes(known)
     elif turns:
         b_row = n + -n % _lanes(known)
@@ -76,7 +76,11 @@ def describe_small(table: npt.NDArray[np.int64], in_parts: bool = False) -> bool
     table[blas.OURS :] = (
         left, right, *starts, m, n, *steps, *rows, strip, turns,
     )  # fmt: skip
-    address = woven_address(size) if kernel == WOVEN else small_address(kernel, size)
+    address = (
+        interleaved_address(size)
+        if kernel == INTERLEAVED
+        else small_address(kernel, size)
+    )
     table[blas.DIRECT] = address
     return True
 
@@ -85,7 +89,7 @@ def small_kernel(table: npt.NDArray[np.int64], in_parts: bool = False) -> int | 
     """Which of these kernels computes a product, if one does."""
     known: list[int] = table.tolist()
     m, n, k = known[: blas.K + 1]
-    narrow = narrow_products.road(table) != narrow_products.TILES
+    narrow = narrow_products.strategy(table) != narrow_products.TILES
     if narrow or m * n * k < 1 or not plan_of().masks:
         return None
     a, b = _sides(known)
@@ -108,9 +112,9 @@ def _kernel_by_tiles(
         return None
     if b[0] == 1:
         return TILED
-    woven = plan_of().rows == LONG_ROWS and m >= LONG_ROWS and n > lanes
-    if woven and FEW_TERMS < k < DEPTH_PER_ROW * m:
-        return WOVEN
+    interleaved = plan_of().rows == LONG_ROWS and m >= LONG_ROWS and n > lanes
+    if interleaved and FEW_TERMS < k < DEPTH_PER_ROW * m:
+        return INTERLEAVED
     return TILED if _turned_pays(m, n, k, lanes) else None
 
 

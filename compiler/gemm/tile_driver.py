@@ -32,15 +32,15 @@ from staticgrad.compiler.gemm.product_leaves import (
     BACK,
     COPY,
     DOTS,
-    THIN,
-    THIN_FAR,
+    STREAMED,
+    STREAMED_FAR,
     TILES,
     TRANSPOSE,
     TURN,
     TWO,
     leaf_address,
 )
-from staticgrad.compiler.gemm.small_kernels import TILED, WOVEN
+from staticgrad.compiler.gemm.small_kernels import INTERLEAVED, TILED
 from staticgrad.compiler.gemm.small_products import describe_small, small_kernel
 from staticgrad.compiler.host import processor
 from staticgrad.compiler.host.cache import kernel_key
@@ -98,7 +98,7 @@ def stands_alone(table: npt.NDArray[np.int64]) -> bool:
     m, n, k = (int(size) for size in table[: blas.K + 1])
     if not ours(m, n, k, int(table[blas.BYTES])) or parts_of(m, n, k) != (m, n):
         return True
-    return small_kernel(table) not in (None, TILED, WOVEN)
+    return small_kernel(table) not in (None, TILED, INTERLEAVED)
 
 
 def work_of(table: npt.NDArray[np.int64]) -> int:
@@ -113,8 +113,8 @@ def described(
     m, n, k = (int(size) for size in table[: blas.K + 1])
     blas.cut(table, part or parts_of(m, n, k), FLOPS_PER_PART)
     table[blas.FUNCTION] = 0
-    road = narrow_products.road(table)
-    if road == narrow_products.TILES and describe_small(
+    strategy = narrow_products.strategy(table)
+    if strategy == narrow_products.TILES and describe_small(
         table, in_parts=part is not None
     ):
         return table
@@ -123,16 +123,16 @@ def described(
     a_transposed, b_transposed = table[blas.A_TRANSPOSED], table[blas.B_TRANSPOSED]
     a_step = lda if a_transposed else 1
     table[ALPHA : BETA + 1] = table[blas.ALPHA : blas.BETA + 1]
-    if road == narrow_products.DOTS:
+    if strategy == narrow_products.DOTS:
         table[AT_DOTS] = leaf_address(narrow_products.piece_of(n), itemsize)
         table[AT_PACK] = 0 if b_transposed else leaf_address(TURN, itemsize)
         table[DEPTH] = narrow_products.depth_of(n, k, itemsize)
         return table
-    if road == narrow_products.TURNED_BACK:
+    if strategy == narrow_products.TURNED_BACK:
         table[AT_BACK] = leaf_address(BACK, itemsize)
         table[BLOCK] = narrow_products.block_of(n, itemsize)
         table[ALPHA : BETA + 1].view(np.float64)[:] = 1.0, 0.0
-    if road == narrow_products.TURNED_BACK or (n == 1 and ldc == 1):
+    if strategy == narrow_products.TURNED_BACK or (n == 1 and ldc == 1):
         # A column is the row of the transposed product.
         table[SWAPPED] = 1
         m, n, a_step = n, m, 1 if b_transposed else ldb
@@ -141,17 +141,17 @@ def described(
     if b_transposed and a_step == 1 and by_dots(m, k):
         table[AT_DOTS] = leaf_address(DOTS, itemsize)
         table[DEPTH] = dot_depth(k)
-    elif not b_transposed and k > FEW_TERMS and _is_thin(table, m, n, k):
-        table[AT_TILES] = leaf_address(THIN_FAR if far else THIN, itemsize)
+    elif not b_transposed and k > FEW_TERMS and _has_few_rows(table, m, n, k):
+        table[AT_TILES] = leaf_address(STREAMED_FAR if far else STREAMED, itemsize)
         table[WIDTH : PANELS + 1] = n, k, m, n, NONE
     else:
-        two = m == 2 and road != narrow_products.TILES
+        two = m == 2 and strategy != narrow_products.TILES
         table[AT_TILES] = leaf_address(TWO if two else TILES, itemsize)
         _choose_loops(table, m, n, k, bool(b_transposed), a_step)
     return table
 
 
-def _is_thin(table: npt.NDArray[np.int64], m: int, n: int, k: int) -> bool:
+def _has_few_rows(table: npt.NDArray[np.int64], m: int, n: int, k: int) -> bool:
     """Whether the rows of B stream past: under few of A, and C = A B or A B + C."""
     alpha, beta = table[ALPHA : BETA + 1].view(np.float64)
     row = n * int(table[blas.BYTES])

@@ -40,7 +40,7 @@ _RELATION = re.compile(r"\{0\} (\S+) \{1\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class TileProgram:
     """What a loop does per element: steps, and the operands that they name."""
 
     steps: tuple[Act, ...]
@@ -56,7 +56,7 @@ class Reaches:
     columns: Reach
 
 
-def program_of(loop: LoopKernel, made: int, reaches: Reaches) -> Program | None:
+def program_of(loop: LoopKernel, made: int, reaches: Reaches) -> TileProgram | None:
     """The steps of a loop over elements; None where it does something else.
 
     `made` is the buffer that the product would write.
@@ -101,9 +101,9 @@ class _Writing:
         self.operands: list[Operand] = []
         self.reaches: list[Reach] = []
 
-    def program(self) -> Program:
+    def program(self) -> TileProgram:
         """All of them."""
-        return Program(tuple(self.steps), tuple(self.operands), tuple(self.reaches))
+        return TileProgram(tuple(self.steps), tuple(self.operands), tuple(self.reaches))
 
     def take(self, statement: Statement) -> bool:
         """Write a statement; False where that cannot be."""

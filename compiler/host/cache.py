@@ -55,7 +55,7 @@ _GENERATORS = ("codegen", "gemm", "cuda/source")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CachedKernel:
     """A kernel in this process: its address, whether it was known, and why not."""
 
     address: int
@@ -72,7 +72,7 @@ class Cache:
         self._loaded: dict[str, Any] = {}
         self._lock = threading.RLock()
 
-    def get(self, key: str, compile_it: Callable[[], Any]) -> Found:
+    def get(self, key: str, compile_it: Callable[[], Any]) -> CachedKernel:
         """The kernel of `key`; `compile_it` is called if it is neither here nor there.
 
         It returns something with an address that has object code. One thread at a time
@@ -80,25 +80,25 @@ class Cache:
         """
         known = self._loaded.get(key)
         if known is not None:
-            return Found(known.address, True, "in memory")
+            return CachedKernel(known.address, True, "in memory")
         with self._lock:
             known = self._loaded.get(key)
             if known is not None:
-                return Found(known.address, True, "in memory")
+                return CachedKernel(known.address, True, "in memory")
             return self._from_disk_or(key, compile_it)
 
-    def _from_disk_or(self, key: str, compile_it: Callable[[], Any]) -> Found:
+    def _from_disk_or(self, key: str, compile_it: Callable[[], Any]) -> CachedKernel:
         stored, reason = read_entry(self.path(key), key)
         loaded = None if stored is None else _linked(stored)
         if loaded is not None:
             self._loaded[key] = loaded
-            return Found(loaded.address, True, reason)
+            return CachedKernel(loaded.address, True, reason)
         callback = compile_it()
         self._loaded[key] = callback
         written = self.write(key, _object_code(callback))
         if stored is not None:
             reason = "cannot be linked"
-        return Found(
+        return CachedKernel(
             callback.address, False, reason if written else f"{reason}, {_LOST}"
         )
 
@@ -250,7 +250,8 @@ def environment() -> tuple[str, ...]:
 def generator_hash() -> str:
     """The SHA-256 of the code generators and of numba_internals."""
     compiler = Path(__file__).parents[1]
-    files = sorted(f for folder in _GENERATORS for f in (compiler / folder).rglob("*.py"))
+    folders = (compiler / name for name in _GENERATORS)
+    files = sorted(file for folder in folders for file in folder.rglob("*.py"))
     return stamp_of(internals.__file__, *map(str, files))
 
 

@@ -43,7 +43,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class IRModule:
     """LLVM IR, and the symbol of the function in it that is called.
 
     `unrolls` says that it has loops which are worth unrolling; `rewrite` is applied to
@@ -127,20 +127,20 @@ def module_header() -> tuple[str, str]:
     return llvm.get_process_triple(), _codegen()._data_layout
 
 
-def compile_module(module: Module) -> ObjectCode:
+def compile_module(module: IRModule) -> ObjectCode:
     """The machine code of LLVM IR."""
     with global_compiler_lock:
         code = _codegen()._tm.emit_object(_optimised(module))
     return ObjectCode(module.symbol, code)
 
 
-def assembly(module: Module) -> str:
+def assembly(module: IRModule) -> str:
     """The assembly text of LLVM IR, for tests of what vectorises."""
     with global_compiler_lock:
         return str(_codegen()._tm.emit_assembly(_optimised(module)))
 
 
-def _optimised(source: Module) -> Any:
+def _optimised(source: IRModule) -> Any:
     """One run of LLVM's pipeline."""
     machine = _codegen()._tm
     module = llvm.parse_assembly(source.text)

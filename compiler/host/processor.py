@@ -55,5 +55,5 @@ def registers() -> int:
 @cache
 def _assembly() -> str:
     """What LLVM makes of the questions."""
-    module = internals.Module("", _QUESTIONS)
+    module = internals.IRModule("", _QUESTIONS)
     return default_cache().text("processor", lambda: internals.assembly(module))

@@ -342,7 +342,7 @@ class _Flattening:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class FlatPlan:
     """A Plan over the buffers and kernels of a Flat.
 
     `offsets` count from the start of the whole arena, -1 for what is not in it;
@@ -357,7 +357,7 @@ class Spread:
     regions: tuple[tuple[int, int, Region], ...]
 
 
-def spread(flat: Flat, plan: Plan) -> Spread:
+def spread(flat: Flat, plan: Plan) -> FlatPlan:
     """`plan`, with the plans of bodies, for `flat`."""
     plans: dict[Path, tuple[Plan, int]] = {}
     _find_plans(plan, (), 0, plans)
@@ -383,7 +383,7 @@ def spread(flat: Flat, plan: Plan) -> Spread:
         for path, (own, _) in plans.items()
         for region in own.regions
     )
-    return Spread(chunks, tuple(sizes), tuple(offsets), tuple(last), regions)
+    return FlatPlan(chunks, tuple(sizes), tuple(offsets), tuple(last), regions)
 
 
 def _find_plans(

@@ -45,7 +45,7 @@ class Slide:
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class ImageView:
     """How an image is read: where it begins and its four strides."""
 
     start: int
@@ -70,7 +70,7 @@ class Rows:
     groups: int
     channels: int
     filters: int
-    image: Image
+    image: ImageView
     width: int
     vectors: int
     sets: int
@@ -92,15 +92,15 @@ class Weights:
     groups: int
     channels: int
     filters: int
-    image: Image
-    given: Image
+    image: ImageView
+    given: ImageView
     width: int
     steps: int
     by_filters: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class FewChannelRows:
     """Rows of the gradient of an image of few channels: x of (g, packed kernels).
 
     Lanes are the elements of a row of the window with their channels, in `vectors`
@@ -115,7 +115,7 @@ class Spread:
     columns: Slide
     channels: int
     filters: int
-    image: Image
+    image: ImageView
     vectors: int
     width: int
     apart: int
@@ -135,7 +135,7 @@ class Depthwise:
     columns: Slide
     backwards: bool
     channels: int
-    image: Image
+    image: ImageView
     width: int
 
 
@@ -152,8 +152,8 @@ class DepthwiseWeights:
     rows: Slide
     columns: Slide
     channels: int
-    image: Image
-    given: Image
+    image: ImageView
+    given: ImageView
     width: int
     height: int
     by_filters: bool
@@ -197,7 +197,7 @@ class Winograd:
     low: tuple[int, int]
     channels: int
     filters: int
-    image: Image
+    image: ImageView
     tiles: int
     step: int
     vectors: int
@@ -238,8 +238,8 @@ class WinogradWeights:
     low: tuple[int, int]
     channels: int
     filters: int
-    image: Image
-    given: Image
+    image: ImageView
+    given: ImageView
     tiles: int
     step: int
     vectors: int
@@ -295,7 +295,7 @@ class Update:
 
 Scheme: TypeAlias = (
     Rows
-    | Spread
+    | FewChannelRows
     | Weights
     | Depthwise
     | DepthwiseWeights

@@ -20,7 +20,7 @@ from staticgrad.ir.size import Dim, exact_divide, product
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class StoreRegion:
     """Where a tensor lies in the result of a Place or Scatter node."""
 
     place: Node
@@ -38,7 +38,7 @@ class Margin:
 
 def regions(
     groups: Sequence[Group], graph: Graph, roots: Collection[Tensor]
-) -> dict[Tensor, Region]:
+) -> dict[Tensor, StoreRegion]:
     """The tensors that their kernels can write into the result of another node."""
     uses = Counter(base_of(t) for node in graph.nodes for t in node.inputs)
     uses.update(roots)
@@ -50,7 +50,7 @@ def regions(
         if node not in group.gathered
         for tensor in node.outputs
     }
-    found: dict[Tensor, Region] = {}
+    found: dict[Tensor, StoreRegion] = {}
     for group in groups:
         for node in group.nodes:
             if group.kind == "single" and isinstance(node.op.code, Place):
@@ -59,13 +59,13 @@ def regions(
                 base = node.inputs[0]
                 if base in made and uses[base] == 1 and not group.late:
                     whole = Layout.contiguous(base.shape)
-                    found[base] = Region(node, whole)
+                    found[base] = StoreRegion(node, whole)
     return found
 
 
 def _of_place(
     node: Node, made: Collection[Tensor], uses: Mapping[Tensor, int]
-) -> dict[Tensor, Region]:
+) -> dict[Tensor, StoreRegion]:
     pieces = pieces_of(node)
     if not _are_apart(node, pieces):
         return {}
@@ -75,7 +75,7 @@ def _of_place(
         base = base_of(tensor)
         own = _own_layout(tensor, piece.region)
         if base in made and own is not None and _is_used_once(tensor, uses):
-            found[base] = Region(node, own)
+            found[base] = StoreRegion(node, own)
     return found
 
 

@@ -58,7 +58,7 @@ class Scope:
     values: dict[object, int] = field(default_factory=dict)
 
 
-class Emitter:
+class StatementEmitter:
     """Statements with strides over the group's axes.
 
     `axes` are the group's, or one of size 1 more if all of them are inner.

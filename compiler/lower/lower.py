@@ -34,7 +34,7 @@ from staticgrad.compiler.kernel_ir.schedule import (
 )
 from staticgrad.compiler.lower.axis_order import in_memory_order
 from staticgrad.compiler.lower.call_kernels import called
-from staticgrad.compiler.lower.concatenated_stores import Region, regions
+from staticgrad.compiler.lower.concatenated_stores import StoreRegion, regions
 from staticgrad.compiler.lower.control_kernels import controlled, may_fail, may_last
 from staticgrad.compiler.lower.inline_loops import inlined
 from staticgrad.compiler.lower.materialise import materialise
@@ -44,7 +44,7 @@ from staticgrad.compiler.lower.select_kernels import selected
 from staticgrad.compiler.lower.shuffle_kernels import shuffled
 from staticgrad.compiler.lower.sort_kernels import sorted_rows
 from staticgrad.compiler.lower.strided_copies import straightened
-from staticgrad.compiler.lower.tiled_transpose import turned
+from staticgrad.compiler.lower.tiled_transpose import transposed
 from staticgrad.compiler.lower.unfused import gemm, gemm_add, placed, scattered
 from staticgrad.compiler.memory.in_place import in_place
 from staticgrad.errors import CompilerBug
@@ -159,7 +159,7 @@ class _Lowering:
         timing: Timing,
         groups: Sequence[Group],
         finite: Sequence[Tensor],
-        inside: Mapping[Tensor, Region],
+        inside: Mapping[Tensor, StoreRegion],
         is_body: bool,
     ) -> None:
         self.graph = graph
@@ -195,7 +195,7 @@ class _Lowering:
         finite = tuple(self.buffer(base_of(t)) for t in self.finite)
         return Schedule(
             buffers=tuple(self.buffers),
-            kernels=with_makers([turned(self.steps[n].kernel) for n in sequence]),
+            kernels=with_makers([transposed(self.steps[n].kernel) for n in sequence]),
             commit=commit,
             outputs=outputs,
             finite=finite,
@@ -398,7 +398,7 @@ def _without(numbers: Sequence[int], number: int) -> tuple[int, ...]:
     return tuple(other for other in numbers if other != number)
 
 
-def _is_part(tensor: Tensor, inside: Mapping[Tensor, Region]) -> bool:
+def _is_part(tensor: Tensor, inside: Mapping[Tensor, StoreRegion]) -> bool:
     """Whether a tensor is one of several that are written into one buffer."""
     region = inside.get(tensor)
     return region is not None and isinstance(region.place.op.code, Place)

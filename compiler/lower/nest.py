@@ -36,7 +36,7 @@ from staticgrad.compiler.kernel_ir.walks import (
     collapse,
     loops,
 )
-from staticgrad.compiler.lower.emit import Emitter, Scope
+from staticgrad.compiler.lower.emit import Scope, StatementEmitter
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Layout, Reduce, can_fail
@@ -110,7 +110,7 @@ class _Nesting:
             self.outer = [len(self.axes)]
             self.axes.append(1)
         self.stages = stages_of(group, stored)
-        self.emit = Emitter(group, self.axes, self.stages, buffer_of)
+        self.emit = StatementEmitter(group, self.axes, self.stages, buffer_of)
         self.chunk_end: list[Statement] = []
         self.row_start: list[Statement] = []
         self.slots: list[Slots] = []

@@ -97,12 +97,12 @@ class _Order:
         self.axis = axis
         self.ahead = shape[:axis]
         self.behind = shape[axis + 1 :]
-        self.turned = not self.ahead and bool(self.behind)
+        self.transposed = not self.ahead and bool(self.behind)
 
     def _loops(self) -> list[int]:
         """The axes of the result in the order of the kernel's loops."""
         every = list(range(len(self.shape)))
-        return every[1:] + every[:1] if self.turned else every
+        return every[1:] + every[:1] if self.transposed else every
 
     def axes(self) -> tuple[Dim, ...]:
         """The kernel's axes; the first is the one of chunks."""
@@ -124,7 +124,7 @@ class _Order:
     ) -> tuple[Statement, ...]:
         """Loops over what is ahead; inside `start`, then `step` along the axis."""
         rank = len(self.axes())
-        if self.turned:
+        if self.transposed:
             behind, along = range(rank - 1), rank - 1
         else:
             along = self.axis if self.ahead else 1 if rank == 2 else 0
@@ -133,4 +133,4 @@ class _Order:
             *loops(behind, start),
             Loop(along, loops(behind, step)),
         )
-        return body if self.turned else loops(range(along), body)
+        return body if self.transposed else loops(range(along), body)

@@ -34,7 +34,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
 from staticgrad.compiler.kernel_ir.layouts import COPIED
 from staticgrad.compiler.kernel_ir.schedule import BufferKind, Step
 from staticgrad.compiler.kernel_ir.walks import each_statement, loops
-from staticgrad.compiler.lower.tiled_transpose import turned
+from staticgrad.compiler.lower.tiled_transpose import transposed
 from staticgrad.ir.op import Layout
 from staticgrad.ir.size import Dim, Shape
 from staticgrad.ir.types import DType
@@ -59,7 +59,7 @@ def straightened(
 ) -> tuple[LoopKernel, list[LoopKernel]]:
     """The kernel without far reads, and the copies that have to run before it."""
     far = _far_reads(kernel) if len(kernel.axes) > 1 else {}
-    if not far or _is_tiles(turned(kernel)):
+    if not far or _is_tiles(transposed(kernel)):
         return kernel, []
     copies: list[LoopKernel] = []
     changed: dict[Access, Access] = {}
@@ -67,7 +67,7 @@ def straightened(
     for access, order in far.items():
         operand = operands[access.operand]
         copy = _copy(kernel, operand, access, order)
-        if not _is_tiles(turned(copy)):
+        if not _is_tiles(transposed(copy)):
             continue
         buffer = new_buffer("temporary", order.sizes, operand.dtype)
         written = Operand(buffer, "write", operand.dtype)

@@ -34,7 +34,7 @@ LONG = 64  # elements: at least a register's
 LEAST_ROWS = 64  # of a chunk whose axis is cut into tiles
 
 
-def turned(kernel: Step) -> Step:
+def transposed(kernel: Step) -> Step:
     """The kernel as tiles, if it is such a copy; else itself."""
     if not isinstance(kernel, LoopKernel):
         return kernel

@@ -26,7 +26,7 @@ from staticgrad.ir.graph import Graph, apply, rewrite
 from staticgrad.ir.node import Node, Tensor, static_shape
 from staticgrad.ir.op import Convolution, Pool
 from staticgrad.ir.size import Dim, Shape, product
-from staticgrad.ops.movement.interleave import woven
+from staticgrad.ops.movement.interleave import interleaved
 from staticgrad.ops.movement.placement import PAD, joined
 from staticgrad.ops.movement.slicing import SLICE
 from staticgrad.ops.movement.views import broadcasted, reshaped, transposed
@@ -288,7 +288,7 @@ def _spread(node: Node) -> Tensor:
     if attrs["dilation"] == (1, 1) and all(
         span <= stride for span, stride in zip(spans, attrs["strides"], strict=True)
     ):
-        return woven(parts, attrs["size"], attrs["window"], attrs["strides"])
+        return interleaved(parts, attrs["size"], attrs["window"], attrs["strides"])
     return _total(
         [
             windows.put(part, tap)

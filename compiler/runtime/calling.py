@@ -126,7 +126,7 @@ def _method(name: str, emit: Emit, flags: int) -> _Method:
 
 def _compiled(emit: Emit, key: str) -> internals.Linked:
     symbol = symbol_of(key)
-    module = internals.Module(symbol, _text(emit, symbol))
+    module = internals.IRModule(symbol, _text(emit, symbol))
     return internals.load_object_code(internals.compile_module(module))
 
 

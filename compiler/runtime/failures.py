@@ -48,7 +48,7 @@ from staticgrad.ir.source import Source, at, called
 Checks = Iterator[tuple[CheckIndex, tuple[int, ...]]]
 
 
-class Code(Protocol):
+class FailingCode(Protocol):
     """What a status is about: Code of the cpu, CudaCode of a GPU."""
 
     @property
@@ -68,7 +68,9 @@ class Code(Protocol):
         """What the user calls each scalar that has to be finite."""
 
 
-def failure(code: Code, status: npt.NDArray[np.int64], key: int = 0) -> BaseException:
+def failure(
+    code: FailingCode, status: npt.NDArray[np.int64], key: int = 0
+) -> BaseException:
     """The exception for what the run called `key` left in `status`."""
     kind = int(status[vm.STATUS_CODE])
     if kind == vm.NON_FINITE:
@@ -127,7 +129,7 @@ def out_of_range(site: Site, extent: int, where: str, wrap: bool) -> IndexOutOfR
     )
 
 
-def _past_limit(code: Code, status: npt.NDArray[np.int64]) -> LoopLimitError:
+def _past_limit(code: FailingCode, status: npt.NDArray[np.int64]) -> LoopLimitError:
     limits = [mark.site for mark in code.flat.marks if mark.kind == "limit"]
     site = limits[int(status[vm.STATUS_SITE])]
     source = None if site is None else site.source
@@ -143,7 +145,7 @@ def limit_text(name: str, limit: int) -> str:
     )
 
 
-def _not_finite(code: Code, status: npt.NDArray[np.int64]) -> NonFiniteError:
+def _not_finite(code: FailingCode, status: npt.NDArray[np.int64]) -> NonFiniteError:
     value = float(status[vm.STATUS_VALUE : vm.STATUS_VALUE + 1].view(np.float64)[0])
     site = code.checked[int(status[vm.STATUS_POSITION])]
     return not_finite(site.op, value, site.source)
@@ -159,7 +161,9 @@ def not_finite(
     )
 
 
-def _raised(code: Code, status: npt.NDArray[np.int64], key: int) -> BaseException:
+def _raised(
+    code: FailingCode, status: npt.NDArray[np.int64], key: int
+) -> BaseException:
     """What a function of the user's raised; what others did is forgotten."""
     kernel, local = _kernel_of(code, int(status[vm.STATUS_SITE]))
     site, position = kernel.sites[local], int(status[vm.STATUS_POSITION])
@@ -224,7 +228,7 @@ def user_error(
         return RuntimeError(text)
 
 
-def _kernel_of(code: Code, site: int) -> tuple[LoopKernel, int]:
+def _kernel_of(code: FailingCode, site: int) -> tuple[LoopKernel, int]:
     """The kernel that has the site, and the site's number in it."""
     for kernel, base in zip(code.loops, code.site_base.tolist(), strict=True):
         if base <= site < base + len(kernel.sites) and isinstance(kernel, LoopKernel):

@@ -21,7 +21,7 @@ from staticgrad.compiler.codegen.scratch import scratch_bytes
 from staticgrad.compiler.gemm import blas, tile_driver
 from staticgrad.compiler.kernel_ir.chunks import chunking
 from staticgrad.compiler.kernel_ir.combine_partials import finish_values, slots_and_out
-from staticgrad.compiler.kernel_ir.flat import Flat, Mark, Spread, spread
+from staticgrad.compiler.kernel_ir.flat import Flat, FlatPlan, Mark, spread
 from staticgrad.compiler.kernel_ir.kernels import (
     FinishKernel,
     GemmKernel,
@@ -32,7 +32,7 @@ from staticgrad.compiler.kernel_ir.plan import Plan, Region
 from staticgrad.compiler.kernel_ir.schedule import Schedule, output_targets
 from staticgrad.compiler.runtime import revolve, vm
 from staticgrad.compiler.runtime.failures import refuse_empty_extents
-from staticgrad.compiler.runtime.native_code import Code, Words
+from staticgrad.compiler.runtime.native_code import NativeCode, Words
 from staticgrad.compiler.runtime.scalar_reads import CODES
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.alignment import ALIGNMENT
@@ -69,7 +69,7 @@ class Sized:
     `listen_rows` is the row, if any, that names the stop cell to kernels which poll it.
     """
 
-    code: Code
+    code: NativeCode
     plan: Plan
     offsets: tuple[int, ...]
     rows: Words
@@ -91,7 +91,7 @@ class Sized:
     tables: tuple[Words, ...]
 
 
-def size(code: Code, plan: Plan, poison: bool = False) -> Sized:
+def size(code: NativeCode, plan: Plan, poison: bool = False) -> Sized:
     """Instructions for `plan`; IndexOutOfRange if an index has nothing to point at."""
     values = dict(plan.values)
     refuse_empty_extents(code.loops, values)
@@ -141,7 +141,7 @@ def size(code: Code, plan: Plan, poison: bool = False) -> Sized:
 
 
 def _finishes(
-    code: Code, plan: Spread, values: Values
+    code: NativeCode, plan: FlatPlan, values: Values
 ) -> Iterator[tuple[int, dict[str, int]]]:
     for number, kernel in enumerate(code.schedule.kernels):
         if isinstance(kernel, FinishKernel):
@@ -158,7 +158,7 @@ def _check_slots(schedule: Schedule, kernel: FinishKernel) -> None:
         raise CompilerBug(f"{kernel.name} does not know which kernel wrote its slots")
 
 
-def _chunks(code: Code, plan: Spread, finishes: Mapping[int, Values]) -> Words:
+def _chunks(code: NativeCode, plan: FlatPlan, finishes: Mapping[int, Values]) -> Words:
     chunks = np.array(plan.chunks, np.int64).reshape(-1, 2)
     for number, values in finishes.items():
         loop = code.loops[number]
@@ -167,7 +167,7 @@ def _chunks(code: Code, plan: Spread, finishes: Mapping[int, Values]) -> Words:
     return chunks
 
 
-def _size_tables(code: Code, numbers: Words, chunks: Words) -> Words:
+def _size_tables(code: NativeCode, numbers: Words, chunks: Words) -> Words:
     """All size tables one after the other, each with its header."""
     kernels = np.arange(len(code.loops))
     lengths = np.diff(np.append(code.table_first, len(code.table)))
@@ -180,7 +180,7 @@ def _size_tables(code: Code, numbers: Words, chunks: Words) -> Words:
     return tables
 
 
-def _products(code: Code, values: Values, plan: Spread) -> Words:
+def _products(code: NativeCode, values: Values, plan: FlatPlan) -> Words:
     """One table per matrix product, in order; in a region's parts in a region."""
     rows = {k: r.rows for first, stop, r in plan.regions for k in range(first, stop)}
     tables = [
@@ -192,7 +192,7 @@ def _products(code: Code, values: Values, plan: Spread) -> Words:
 
 
 def _kernel_rows(
-    code: Code, numbers: Words, chunks: Words, sizes: Words, products: Words
+    code: NativeCode, numbers: Words, chunks: Words, sizes: Words, products: Words
 ) -> Words:
     """One CALL per kernel, without the addresses of a frame."""
     rows = np.zeros((len(code.loops), vm.WORDS), np.int64)
@@ -214,7 +214,7 @@ def _kernel_rows(
     return rows
 
 
-def _pointers(code: Code, dropped: list[int]) -> Words:
+def _pointers(code: NativeCode, dropped: list[int]) -> Words:
     """The buffer behind each operand.
 
     A kernel of one chunk writes its result where the dropped finish would have.
@@ -234,7 +234,7 @@ def _finite(schedule: Schedule) -> Iterator[tuple[int, int]]:
         yield number, CODES[schedule.buffers[number].dtype.name]
 
 
-def _scratch_bytes(code: Code, values: Values) -> int:
+def _scratch_bytes(code: NativeCode, values: Values) -> int:
     loops = (scratch_bytes(n.kernel, n.areas, values) for n in code.natives)
     has_products = len(code.natives) < len(code.loops)
     most = max(loops, default=0)
@@ -249,7 +249,7 @@ def _origins(origin: Words, buffers: Words) -> Words:
 
 
 def _moves(
-    code: Code, table: _Table, pointers: Words, values: Values
+    code: NativeCode, table: _Table, pointers: Words, values: Values
 ) -> tuple[Words, Words]:
     """The moves of all loops, and which of them belong to which row."""
     of_loop: dict[int, list[tuple[int, int]]] = {}
@@ -279,7 +279,7 @@ class _Table:
 
     def __init__(
         self, kernel_rows: Words, kept: Words, copies: list[tuple[bool, int, int]],
-        code: Code, plan: Spread, values: Values, poison: bool,
+        code: NativeCode, plan: FlatPlan, values: Values, poison: bool,
     ) -> None:  # fmt: skip
         self._rows: list[list[int]] = []
         self._places: list[float] = []
@@ -354,7 +354,7 @@ class _Table:
         row[10] = int(kernel_rows[first:stop, 10].sum())
         return self._add(flat.places[first] - 0.1, row)
 
-    def _add_mark(self, mark: Mark, plan: Spread, values: Values) -> int:
+    def _add_mark(self, mark: Mark, plan: FlatPlan, values: Values) -> int:
         if mark.kind == "copy":
             row = [vm.COPY, 0, 0, plan.bytes[mark.other]]
             return self._add(mark.place, row, (1, mark.other), (2, mark.buffer))
@@ -395,7 +395,7 @@ class _Table:
         self._addresses += [(number, word, buffer) for word, buffer in addresses]
         return number
 
-    def _add_poison(self, plan: Spread) -> None:
+    def _add_poison(self, plan: FlatPlan) -> None:
         for number, offset in enumerate(plan.offsets):
             if offset < 0:
                 continue

@@ -32,7 +32,7 @@ Words = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class NativeCode:
     """A Schedule and its native kernels, for all sizes.
 
     `loops` are the schedule's kernels with FinishKernels as loops; `functions` their
@@ -64,7 +64,7 @@ class Code:
     checked: tuple[Site, ...]
 
 
-def compile_schedule(schedule: Schedule, checked: Sequence[Site] = ()) -> Code:
+def compile_schedule(schedule: Schedule, checked: Sequence[Site] = ()) -> NativeCode:
     """Native kernels for `schedule`, whatever the sizes will be.
 
     `checked` names the scalars of ``schedule.finite`` for people.
@@ -78,7 +78,7 @@ def compile_schedule(schedule: Schedule, checked: Sequence[Site] = ()) -> Code:
     dims = _Dims()
     extents, costs, tables = _number_dims(schedule, loops, made, dims)
     constants, fixed = _fixed_addresses(schedule)
-    return Code(
+    return NativeCode(
         root=root,
         flat=flat,
         schedule=schedule,

@@ -34,7 +34,7 @@ WIDTH = 44  # of names in the table
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ProfilePart:
     """Kernels that ran together, with their seconds: of which lines and modules.
 
     `role` is "forward", "backward" or "update" where parameters are trained, else "".
@@ -59,7 +59,7 @@ class Profile:
     `parts` are in the order in which they run.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[ProfilePart, ...]
     runs: int
 
     @property
@@ -154,7 +154,7 @@ def _spans(sized: Sized) -> Iterator[tuple[int, int]]:
 
 def _parts(
     sized: Sized, spans: Sequence[tuple[int, int]], seconds: Sequence[float]
-) -> Iterator[Part]:
+) -> Iterator[ProfilePart]:
     code = sized.code
     roles = kernel_roles(code.root)
     at_row = dict(zip(sized.kernel_rows.tolist(), sized.running.tolist(), strict=True))
@@ -168,7 +168,7 @@ def _parts(
             role = roles[path[0][0] if path else place]
         lines = dict.fromkeys(_lines(sites))
         modules = dict.fromkeys(site.scope for site in sites if site.scope)
-        yield Part(" + ".join(names), took, role, tuple(lines), tuple(modules))
+        yield ProfilePart(" + ".join(names), took, role, tuple(lines), tuple(modules))
 
 
 def _lines(sites: Sequence[Site]) -> Iterator[str]:

@@ -211,7 +211,7 @@ def addresses() -> tuple[int, int]:
     )
 
 
-class Pool:
+class ThreadPool:
     """Threads 1 to `count` that wait for launches, until Python ends."""
 
     def __init__(self, count: int, work: int) -> None:
@@ -261,7 +261,7 @@ class Pool:
         self._handles.clear()
 
 
-_pools: list[Pool] = []
+_pools: list[ThreadPool] = []
 
 
 def _end() -> None:

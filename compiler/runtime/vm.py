@@ -438,7 +438,7 @@ def _start_threads(stamp: str) -> None:
     cells = threads.CELLS
     if threads.layer() == threads.OWN:
         cells[threads.LAUNCH], work = thread_pool.addresses()
-        cells[threads.POOL] = thread_pool.Pool(threads.others(), work).address
+        cells[threads.POOL] = thread_pool.ThreadPool(threads.others(), work).address
     elif threads.layer():
         _launches.append(cached_or_not(_build_launch, stamp))
         cells[threads.LAUNCH] = _launches[0].address

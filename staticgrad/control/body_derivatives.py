@@ -79,7 +79,7 @@ class Step:
         )
 
 
-class Names:
+class InputNames:
     """Names for new inputs of a body, distinct from those that it has."""
 
     def __init__(self, taken: Iterable[Tensor]) -> None:

@@ -28,7 +28,7 @@ Array: TypeAlias = npt.NDArray[Any]
 Kinds: TypeAlias = Sequence[TensorType]
 
 
-class Body(Protocol):
+class BodyFunction(Protocol):
     """A nested graph as a function; `results` are shapes and dtypes that it gives."""
 
     def __call__(self, *arrays: Array) -> list[Array]:
@@ -104,7 +104,7 @@ def _switch_types(
 
 
 def _switch(
-    index: Array, *operands: Array, graphs: Sequence[Body]
+    index: Array, *operands: Array, graphs: Sequence[BodyFunction]
 ) -> tuple[Array, ...]:
     return tuple(graphs[int(index)](*operands))
 
@@ -138,7 +138,7 @@ def _scan_types(
 
 def _scan(
     *arrays: Array, length: int, reverse: bool, carries: int, sequences: int,
-    graphs: Sequence[Body], checkpoints: int = 0,
+    graphs: Sequence[BodyFunction], checkpoints: int = 0,
 ) -> tuple[Array, ...]:  # fmt: skip
     (body,) = graphs
     state, rest = list(arrays[:carries]), arrays[carries:]
@@ -192,7 +192,8 @@ def _rooms(states: Kinds, snapshots: int) -> list[TensorType]:
 
 
 def _while(
-    *arrays: Array, carries: int, limit: int, checkpoints: int, graphs: Sequence[Body],
+    *arrays: Array, carries: int, limit: int, checkpoints: int,
+    graphs: Sequence[BodyFunction],
     kept: Sequence[int] = (),
 ) -> tuple[Array, ...]:  # fmt: skip
     """Snapshots stay empty here: the way back keeps all states anew."""
@@ -256,7 +257,7 @@ def _replay_types(
 
 def _replay(
     count: Array, *arrays: Array, length: int, carries: int, cotangents: int,
-    sequences: int, snapshots: int, graphs: Sequence[Body], noted: bool = False,
+    sequences: int, snapshots: int, graphs: Sequence[BodyFunction], noted: bool = False,
 ) -> tuple[Array, ...]:  # fmt: skip
     """All states are kept here: what is compared with it keeps some."""
     forward, backward = graphs

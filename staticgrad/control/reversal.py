@@ -25,8 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from staticgrad.control.body_derivatives import (
+    InputNames,
     Inside,
-    Names,
     Step,
     Totals,
     active_carries,
@@ -150,7 +150,7 @@ def replayed_while(
 ) -> Sequence[Tensor | None]:
     """The cotangents of the inputs of a while_loop."""
     graph, count = node.graphs[1], node.attrs["carries"]
-    position = Names(graph.inputs).like(frozen(np.asarray(0)), "position")
+    position = InputNames(graph.inputs).like(frozen(np.asarray(0)), "position")
     step = Step(
         position=position,
         carries=graph.inputs[:count],
@@ -205,7 +205,7 @@ class _Reversing:
         self.starts = starts
         self.inside = inside
         self.node = node
-        self.names = Names((loop.position, *loop.outer))
+        self.names = InputNames((loop.position, *loop.outer))
 
     def _find_turned(self, totals: Totals, rows: Totals) -> None:
         """What goes forward: the cotangents of the carries of the way back."""
@@ -414,7 +414,7 @@ def _flipped(x: Tensor) -> Tensor:
 
 def _turned(step: Step, graph: Graph, length: Dim) -> Step:
     """A step whose positions count from the end."""
-    new = Names(graph.inputs).like(step.position, "position")
+    new = InputNames(graph.inputs).like(step.position, "position")
     last = cast(as_tensor(length - 1), INT64)
     outputs = moved(graph.outputs, {step.position: named("subtract", last, new)})
     count = len(step.carries)

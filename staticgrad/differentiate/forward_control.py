@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from staticgrad.control.body_derivatives import (
+    InputNames,
     Inside,
-    Names,
     Step,
     Totals,
     active_carries,
@@ -62,7 +62,7 @@ def _of_switch(node: Node, tangents: Totals, inside: Inside) -> Sequence[Tensor 
     moving = [n for n, t in enumerate(tangents[1:]) if t is not None]
     places = _floats(node.outputs)
     inputs = node.graphs[0].inputs
-    names = Names(inputs)
+    names = InputNames(inputs)
     seeds = [names.like(inputs[n], "t") for n in moving]
     graphs = []
     for graph in node.graphs:
@@ -79,7 +79,7 @@ def _of_scan(node: Node, tangents: Totals, inside: Inside) -> Sequence[Tensor | 
     (graph,) = node.graphs
     step = Step.of(node)
     count, along = len(step.carries), len(step.slices)
-    names = Names(graph.inputs)
+    names = InputNames(graph.inputs)
     given: dict[Tensor, Tensor | None] = dict(
         zip(graph.inputs[1:], tangents, strict=True)
     )
@@ -132,7 +132,7 @@ def _of_while(node: Node, tangents: Totals, inside: Inside) -> Sequence[Tensor |
     condition, graph = node.graphs
     count = node.attrs["carries"]
     carries, captures = graph.inputs[:count], graph.inputs[count:]
-    names = Names(graph.inputs)
+    names = InputNames(graph.inputs)
     given: dict[Tensor, Tensor | None] = dict(zip(graph.inputs, tangents, strict=True))
     outer: dict[Tensor, Tensor] = dict(zip(graph.inputs, node.inputs, strict=True))
     starts = {own for own, t in given.items() if t is not None}
@@ -175,7 +175,7 @@ def _of_replay(node: Node, tangents: Totals, inside: Inside) -> Sequence[Tensor 
     starts = {own for own, t in given.items() if t is not None}
     moving = active_carries(loop.carries, loop.new, starts)
     moving = active_carries(loop.back, loop.pulled, moving)
-    names = Names((loop.position, *loop.outer))
+    names = InputNames((loop.position, *loop.outer))
     seeds = {t: names.like(t, "t") for t in loop.outer if t in moving}
     carried = [n for n, c in enumerate(loop.carries) if c in seeds]
     pulls = [n for n, b in enumerate(loop.back) if b in seeds]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from staticgrad.control.body_derivatives import Names, Step
+from staticgrad.control.body_derivatives import InputNames, Step
 from staticgrad.ir.graph import Graph, rewritten, topological
 from staticgrad.ir.node import Constant, Node, Tensor, seen_through
 from staticgrad.ir.op import Elementwise, Extent, IndexCheck, Position, View
@@ -20,7 +20,7 @@ CHEAP = 8  # additions that are done again for one tensor, see stages.py
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class BackwardStep:
     """The backward step; `sequences` are the tensors behind its stacked inputs."""
 
     graph: Graph
@@ -40,8 +40,8 @@ class Residuals:
         carries: Sequence[Tensor],
         slices: Sequence[Tensor],
         outputs: Sequence[Tensor],
-        names: Names,
-    ) -> Body:
+        names: InputNames,
+    ) -> BackwardStep:
         """The backward step with these inputs, on stacked forward tensors."""
         step = self.step
         given = set(step.carries) | set(step.slices)
@@ -60,7 +60,7 @@ class Residuals:
             *(replaced.get(t, t) for t in sequences),
             *captures,
         )
-        return Body(Graph.closed(inputs, results), sequences, captures)
+        return BackwardStep(Graph.closed(inputs, results), sequences, captures)
 
 
 def residuals(

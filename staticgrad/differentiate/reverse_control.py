@@ -16,8 +16,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from staticgrad.control.body_derivatives import (
+    InputNames,
     Inside,
-    Names,
     Step,
     Totals,
     active_carries,
@@ -65,7 +65,7 @@ def _of_switch(
     index, *operands = node.inputs
     inputs = node.graphs[0].inputs
     given = [number for number, total in enumerate(totals) if total is not None]
-    names = Names(inputs)
+    names = InputNames(inputs)
     seeds = [names.like(node.outputs[number], "g") for number in given]
     found = []
     for graph in node.graphs:
@@ -155,7 +155,7 @@ class _Pulling:
         inputs = (*step.slices, *step.captures)
         self.inputs = [t for t in inputs if t in moving and t in needed]
         self.wanted = [*(step.carries[n] for n in self.carried), *self.inputs]
-        names = Names(self.graph.inputs)
+        names = InputNames(self.graph.inputs)
         self.names = names
         self.carry_seeds = [names.like(step.carries[n], "g") for n in self.carried]
         self.y_seeds = [names.like(step.stacked[n], "gy") for n in self.stacked]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from staticgrad.control.body_derivatives import Names
+from staticgrad.control.body_derivatives import InputNames
 from staticgrad.ir.graph import Graph, apply_multi, rewritten, topological
 from staticgrad.ir.node import Constant, Node, Tensor
 from staticgrad.ir.op import Control, Leaf
@@ -24,14 +24,14 @@ Path = tuple[tuple[Node, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BodyPlace:
     """A tensor of a body, and the way to it."""
 
     path: Path
     tensor: Tensor
 
 
-def place_of(graph: Graph, tensor: Tensor) -> Place | None:
+def place_of(graph: Graph, tensor: Tensor) -> BodyPlace | None:
     """Where in the bodies of `graph` what a user knows as `tensor` is computed.
 
     That is the body whose function made it, or one that has all that it is made of.
@@ -40,11 +40,11 @@ def place_of(graph: Graph, tensor: Tensor) -> Place | None:
     for path, body in bodies:
         found = _twin(body, tensor)
         if found in _own(body):
-            return Place(path, found)
+            return BodyPlace(path, found)
     for path, body in bodies:
         made = _made(body, tensor)
         if made is not None:
-            return Place(path, made)
+            return BodyPlace(path, made)
     return None
 
 
@@ -97,7 +97,7 @@ def _bodies(graph: Graph) -> Iterator[tuple[Path, Graph]]:
 
 
 def threaded(
-    graph: Graph, place: Place, start: Sequence[Tensor], step: Thread
+    graph: Graph, place: BodyPlace, start: Sequence[Tensor], step: Thread
 ) -> tuple[Graph, list[Tensor], dict[Tensor, Tensor]]:
     """`graph` with a tap at `place`, what it has kept, and what took whose place."""
     threading = _Threading(place, step)
@@ -119,7 +119,7 @@ def threaded(
 class _Threading:
     """One tap while its way is made; `moved` says what took whose place."""
 
-    def __init__(self, place: Place, step: Thread) -> None:
+    def __init__(self, place: BodyPlace, step: Thread) -> None:
         self.path = place.path
         self.tensor = place.tensor
         self.step = step
@@ -144,7 +144,7 @@ class _Threading:
         ahead = {"branch": 1, "loop": 0, "repeat": 0}[form]
         count = len(node.inputs) - 1 if form == "branch" else attrs["carries"]
         inner = count + (form == "loop")  # inputs of the body ahead of the new ones
-        names = Names(node.graphs[number].inputs)
+        names = InputNames(node.graphs[number].inputs)
         own = [names.like(t, "tap") for t in start]
         graphs = []
         for n, graph in enumerate(node.graphs):

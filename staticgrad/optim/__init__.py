@@ -9,7 +9,8 @@ from staticgrad.optim.clipping import (
 )
 from staticgrad.optim.optimizer import Optimizer
 from staticgrad.optim.rmsprop import RMSprop
-from staticgrad.optim.schedules import Schedule, cosine, exponential, step_decay
+from staticgrad.optim.schedules import RateSchedule as Schedule
+from staticgrad.optim.schedules import cosine, exponential, step_decay
 from staticgrad.optim.sgd import SGD, Momentum
 
 __all__ = [

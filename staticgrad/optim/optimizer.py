@@ -19,19 +19,19 @@ from staticgrad.errors import GraphError, ShapeError
 from staticgrad.ir.node import State, Stored, Tensor, static_shape
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import FLOAT64, DType, computed, is_half
-from staticgrad.optim.schedules import Schedule
+from staticgrad.optim.schedules import RateSchedule
 from staticgrad.trees import flatten, flatten_as
 
 Pair: TypeAlias = tuple[Stored, Tensor]
-Rate: TypeAlias = float | Schedule
+Rate: TypeAlias = float | RateSchedule
 
 
 class Optimizer:
     """Base of the optimisers; a subclass defines ``step``, or all of ``updates``."""
 
     def __init__(self, learning_rate: Rate) -> None:
-        self.schedule: Schedule | None = None
-        if isinstance(learning_rate, Schedule):
+        self.schedule: RateSchedule | None = None
+        if isinstance(learning_rate, RateSchedule):
             self.schedule, learning_rate = learning_rate, learning_rate.rate
         rate = _checked_rate(learning_rate)
         self._rate: State = ops.state(np.float64(rate), name="learning_rate")

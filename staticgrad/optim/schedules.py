@@ -23,7 +23,7 @@ from staticgrad.ir.source import at, here
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class RateSchedule:
     """``rate * factor(t)`` in step number t, which counts from 0.
 
     `factor` makes a float64 scalar of the float64 scalar t, with functions of
@@ -41,7 +41,7 @@ class Schedule:
 
 def cosine(
     rate: float, steps: int, warmup: int = 0, final: float = 0.0, start: float = 0.0
-) -> Schedule:
+) -> RateSchedule:
     """From `rate` down to `final` along half a cosine, after a linear warm-up.
 
     In the `warmup` steps the rate rises from `start` (the first step's) to `rate`; it
@@ -62,10 +62,10 @@ def cosine(
             return falling
         return ops.where(t < warmup, begin + (1 - begin) * t / warmup, falling)
 
-    return Schedule(rate, factor)
+    return RateSchedule(rate, factor)
 
 
-def step_decay(rate: float, every: int, factor: float = 0.1) -> Schedule:
+def step_decay(rate: float, every: int, factor: float = 0.1) -> RateSchedule:
     """`rate`, times `factor` after each `every` steps.
 
     >>> import staticgrad as sg
@@ -74,10 +74,12 @@ def step_decay(rate: float, every: int, factor: float = 0.1) -> Schedule:
     """
     _require_steps("step_decay", every)
     _require_positive("step_decay", factor)
-    return Schedule(rate, lambda t: ops.exp(ops.floor(t / every) * math.log(factor)))
+    return RateSchedule(
+        rate, lambda t: ops.exp(ops.floor(t / every) * math.log(factor))
+    )
 
 
-def exponential(rate: float, factor: float) -> Schedule:
+def exponential(rate: float, factor: float) -> RateSchedule:
     """`rate`, times `factor` after each step.
 
     >>> import staticgrad as sg
@@ -85,7 +87,7 @@ def exponential(rate: float, factor: float) -> Schedule:
     0.1
     """
     _require_positive("exponential", factor)
-    return Schedule(rate, lambda t: ops.exp(t * math.log(factor)))
+    return RateSchedule(rate, lambda t: ops.exp(t * math.log(factor)))
 
 
 def _require_steps(name: str, steps: int, least: int = 1) -> None:

@@ -13,7 +13,13 @@ from staticgrad.differentiate.gradients import jvp, vjp
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Input, Tensor
 from staticgrad.ops.leaves import input as make_input
-from staticgrad.testing.differences import Array, Mode, Settings, inputs_of, new_inputs
+from staticgrad.testing.differences import (
+    Array,
+    CheckSettings,
+    Mode,
+    inputs_of,
+    new_inputs,
+)
 from staticgrad.trees import flatten
 
 # ---- forward mode --------------------------------------------------------------------
@@ -37,7 +43,7 @@ class Point:
         return arrays
 
 
-def forward_differences(point: Point, settings: Settings) -> list[str]:
+def forward_differences(point: Point, settings: CheckSettings) -> list[str]:
     """Tangents along a random direction against central differences."""
     steps, tangents = _random_tangents(point, settings)
     found = []
@@ -58,7 +64,7 @@ def forward_differences(point: Point, settings: Settings) -> list[str]:
 
 
 def _random_tangents(
-    point: Point, settings: Settings
+    point: Point, settings: CheckSettings
 ) -> tuple[dict[str, Array], list[Array]]:
     random = np.random.default_rng(settings.seed)
     vectors = new_inputs("_tangent", point.leaves)
@@ -72,7 +78,7 @@ def _random_tangents(
     return steps, point.run(tangents, given)
 
 
-def transpose_gap(point: Point, settings: Settings) -> list[str]:
+def transpose_gap(point: Point, settings: CheckSettings) -> list[str]:
     """``w . (J v)`` against ``(w J) . v``."""
     steps, tangents = _random_tangents(point, settings)
     random = np.random.default_rng(settings.seed + 1)

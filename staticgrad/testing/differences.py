@@ -141,7 +141,7 @@ def _weighted(
     return Scalar(result, tuple(leaves), tuple(everything), {**values, **given}, mode)
 
 
-def derivative(scalar: Scalar, settings: Settings) -> Scalar:
+def derivative(scalar: Scalar, settings: CheckSettings) -> Scalar:
     """The inner product of the gradient with random vectors."""
     gradients = grad(
         scalar.result, list(scalar.leaves), unused="zero", simplify=settings.simplify
@@ -201,7 +201,7 @@ def _sum(terms: Sequence[Tensor]) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class CheckSettings:
     """How a comparison is made."""
 
     eps: float
@@ -216,7 +216,7 @@ class Settings:
         return not abs(analytic - numeric) <= self.atol + self.rtol * abs(numeric)
 
 
-def compare(scalar: Scalar, settings: Settings) -> None:
+def compare(scalar: Scalar, settings: CheckSettings) -> None:
     """AssertionError where gradients and differences differ."""
     gradients = _gradients(scalar, settings)
     if settings.directions is None:
@@ -235,7 +235,7 @@ def report(name: str, rule: str, found: Sequence[str]) -> None:
     raise AssertionError(f"{name} requires {rule}, got\n  {listed}{more}")
 
 
-def _gradients(scalar: Scalar, settings: Settings) -> dict[str, Array]:
+def _gradients(scalar: Scalar, settings: CheckSettings) -> dict[str, Array]:
     leaves = list(scalar.leaves)
     tensors = grad(scalar.result, leaves, unused="zero", simplify=settings.simplify)
     graph = Graph.closed(scalar.inputs, tensors)
@@ -244,7 +244,7 @@ def _gradients(scalar: Scalar, settings: Settings) -> dict[str, Array]:
 
 
 def _by_element(
-    scalar: Scalar, gradients: Mapping[str, Array], settings: Settings
+    scalar: Scalar, gradients: Mapping[str, Array], settings: CheckSettings
 ) -> list[str]:
     found = []
     for name, gradient in gradients.items():
@@ -260,7 +260,7 @@ def _by_element(
 
 
 def _by_direction(
-    scalar: Scalar, gradients: Mapping[str, Array], settings: Settings
+    scalar: Scalar, gradients: Mapping[str, Array], settings: CheckSettings
 ) -> list[str]:
     random = np.random.default_rng(settings.seed + 2)
     found = []

@@ -29,8 +29,8 @@ from staticgrad.testing.comparisons import (
 )
 from staticgrad.testing.differences import (
     Array,
+    CheckSettings,
     Mode,
-    Settings,
     check_dtypes,
     compare,
     derivative,
@@ -75,7 +75,7 @@ def gradcheck(
     True
     """
     scalar = scalar_of(function, args, wrt, inputs, mode, seed)
-    compare(scalar, Settings(eps, atol, rtol, directions, simplify, seed))
+    compare(scalar, CheckSettings(eps, atol, rtol, directions, simplify, seed))
     return True
 
 
@@ -103,7 +103,7 @@ def gradgradcheck(
     True
     """
     scalar = scalar_of(function, args, wrt, inputs, mode, seed)
-    settings = Settings(eps, atol, rtol, directions, simplify, seed)
+    settings = CheckSettings(eps, atol, rtol, directions, simplify, seed)
     compare(derivative(scalar, settings), settings)
     return True
 
@@ -133,7 +133,7 @@ def check_jvp(
     leaves, outputs, values = of_function(function, args)
     check_dtypes("check_jvp", leaves)
     floats = [y for y in outputs if is_float(y.dtype)]
-    settings = Settings(eps, atol, rtol, None, simplify, seed)
+    settings = CheckSettings(eps, atol, rtol, None, simplify, seed)
     point = Point(leaves, floats, values, mode)
     found = forward_differences(point, settings) + transpose_gap(point, settings)
     report("check_jvp", "tangents equal to differences and to reverse mode", found)

@@ -83,7 +83,7 @@ class Commit:
     """
 
     updates: tuple[Pair, ...]
-    marks: dict[str, Tensor] = field(default_factory=dict)
+    per_update_metrics: dict[str, Tensor] = field(default_factory=dict)
     finite_step: Tensor | None = None
 
 
@@ -127,9 +127,9 @@ def committed(
     weight, which is NaN where a loss was not.
     """
     ok = counts(rules, loss, grads, scale)
-    marks: dict[str, Tensor] = {}
+    per_update_metrics: dict[str, Tensor] = {}
     if rules.on_nonfinite == "replace":
-        marks["replaced"] = ops.logical_not(all_finite(grads))
+        per_update_metrics["replaced"] = ops.logical_not(all_finite(grads))
         grads = [ops.nan_to_num(g) for g in grads]
     hit: Tensor | None = None
     for clip in rules.clip:
@@ -137,16 +137,18 @@ def committed(
         hit = found if hit is None else ops.logical_or(hit, found)
     pairs = optimizer.updates(list(grads), list(params))
     if optimizer.schedule is not None:
-        marks["learning_rate"] = optimizer.current_rate
+        per_update_metrics["learning_rate"] = optimizer.current_rate
     if hit is not None:
-        marks["clipped"] = hit if ok is None else ops.logical_and(hit, ok)
+        per_update_metrics["clipped"] = hit if ok is None else ops.logical_and(hit, ok)
     if ok is not None:
-        marks["skipped"] = ops.logical_not(ok)
+        per_update_metrics["skipped"] = ops.logical_not(ok)
         pairs = where_finite(ok, pairs)
     if scale is not None and ok is not None:
-        marks["loss_scale"] = scale.value * 1.0
+        per_update_metrics["loss_scale"] = scale.value * 1.0
         pairs += scale.updates(ok)
-    numbers = {name: ops.astype(mark, "float64") for name, mark in marks.items()}
+    numbers = {
+        name: ops.astype(mark, "float64") for name, mark in per_update_metrics.items()
+    }
     return Commit(tuple(pairs), numbers, ok)
 
 

@@ -32,7 +32,7 @@ from staticgrad.compiler.cuda.batch_feeding import (
 from staticgrad.compiler.cuda.cuda_frame import CudaFrame
 from staticgrad.compiler.cuda.device import Device, captured, using
 from staticgrad.compiler.cuda.device_arrays import DeviceArray
-from staticgrad.compiler.cuda.device_memory import Memory
+from staticgrad.compiler.cuda.device_memory import DeviceMemory
 from staticgrad.compiler.cuda.launches import LANES
 from staticgrad.compiler.kernel_ir.plan import Plan
 from staticgrad.compiler.runtime.arguments import bind_sizes
@@ -57,24 +57,25 @@ STEPS_BETWEEN_LOOKS = 128  # after which the host looks for failures and Ctrl-C
 class Cells:
     """Device memory that a loop shares with its kernels.
 
-    `gate` is the name of the scalar that has to be finite for a batch to count, if any.
+    `must_be_finite` is the name of the scalar that has to be finite for a batch to
+    count, if any.
     """
 
     device: Device
     samples: int
     names: tuple[str, ...]
-    marks: frozenset[str]
+    per_update_metrics: frozenset[str]
     steps: int
-    gate: str | None
-    memory: Memory[str] = field(init=False)
+    must_be_finite: str | None
+    memory: DeviceMemory[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        told = len(self.names)
+        reported = len(self.names)
         sizes = {
-            "order": 8 * self.samples, "cells": 8 * CELLS, "totals": 8 * told,
-            "table": 8 * told * self.steps, "status": 8 * STATUS_WORDS,
+            "order": 8 * self.samples, "cells": 8 * CELLS, "totals": 8 * reported,
+            "table": 8 * reported * self.steps, "status": 8 * STATUS_WORDS,
         }  # fmt: skip
-        self.memory = Memory(self.device, sizes)
+        self.memory = DeviceMemory(self.device, sizes)
         self.device.fill(self.address("status"), 0, 8 * STATUS_WORDS)
 
     def address(self, name: str) -> int:
@@ -95,7 +96,7 @@ class Cells:
         return array
 
 
-class Batch:
+class CudaBatch:
     """A frame for `size` samples that gathers its inputs from resident data."""
 
     def __init__(
@@ -185,19 +186,23 @@ class Batch:
         arguments = (
             *scalars, *map(cells.address, places), self.size, cells.address("status"),
         )  # fmt: skip
-        once = [name in cells.marks for name in cells.names]
-        gate = None if cells.gate is None else cells.names.index(cells.gate)
-        kernel = self.device.load(record_source(kinds, once, table, gate))
+        once = [name in cells.per_update_metrics for name in cells.names]
+        must_be_finite = (
+            None
+            if cells.must_be_finite is None
+            else cells.names.index(cells.must_be_finite)
+        )
+        kernel = self.device.load(record_source(kinds, once, table, must_be_finite))
         return kernel, (1, 1), LANES, arguments
 
 
-class Feed:
+class CudaFeed:
     """A dataset on the device, cut into full batches and a tail."""
 
     def __init__(
         self, executable: Executable, data: Dataset, batch_size: int,
-        names: Sequence[str], marks: Sequence[str] = (), steps: int = 0,
-        gate: str | None = None,
+        names: Sequence[str], per_update_metrics: Sequence[str] = (), steps: int = 0,
+        must_be_finite: str | None = None,
     ) -> None:  # fmt: skip
         target = executable.target
         assert isinstance(target, CudaTarget)
@@ -205,7 +210,12 @@ class Feed:
         self.executable = executable
         self.data = data
         self.cells = Cells(
-            target.device, data.samples, tuple(names), frozenset(marks), steps, gate
+            target.device,
+            data.samples,
+            tuple(names),
+            frozenset(per_update_metrics),
+            steps,
+            must_be_finite,
         )
         batched = [column for column in data.columns if column.axis is not None]
         arrays: dict[str, Any] = {c.leaf.name: c.array for c in batched}
@@ -215,7 +225,7 @@ class Feed:
             if isinstance(array, DeviceArray)
         }
         brought = [c for c in batched if c.leaf.name not in away]
-        self._memory = Memory(
+        self._memory = DeviceMemory(
             target.device, {c.leaf.name: c.array.nbytes for c in brought}
         )
         self._resident = {**self._memory.addresses, **away}
@@ -228,8 +238,8 @@ class Feed:
         self.full = self._batch(batch_size) if self.full_samples else None
         self.tail = self._batch(tail) if tail else None
 
-    def _batch(self, size: int) -> Batch:
-        return Batch(self.executable, self.data, self._resident, size, self.cells)
+    def _batch(self, size: int) -> CudaBatch:
+        return CudaBatch(self.executable, self.data, self._resident, size, self.cells)
 
     @property
     def plan(self) -> Plan:
@@ -237,7 +247,7 @@ class Feed:
         return self.batches[0].frame.sized.plan
 
     @property
-    def batches(self) -> tuple[Batch, ...]:
+    def batches(self) -> tuple[CudaBatch, ...]:
         """The full batch and the tail, as far as they exist."""
         return tuple(b for b in (self.full, self.tail) if b is not None)
 
@@ -287,21 +297,23 @@ def _require_small(data: Dataset) -> None:
 
 
 def feeds(
-    run: Run, step: Executable, told: Sequence[str], data: Dataset,
+    run: Run, step: Executable, reported: Sequence[str], data: Dataset,
     score: Executable | None, scored: Dataset | None,
-) -> tuple[Feed, Feed | None]:  # fmt: skip
+) -> tuple[CudaFeed, CudaFeed | None]:  # fmt: skip
     """What `train` takes: the data, and that of validation, on the device."""
     settings = run.settings
     size = settings.batch_size
-    steps = len(run.columns[told[0]]) if settings.record == "step" else 0
-    gate = next(iter(run.counted), None)
-    feed = Feed(step, data, size, told, settings.marks, steps, gate)
+    steps = len(run.columns[reported[0]]) if settings.record == "step" else 0
+    must_be_finite = next(iter(run.counted), None)
+    feed = CudaFeed(
+        step, data, size, reported, settings.per_update_metrics, steps, must_be_finite
+    )
     if score is None or scored is None:
         return feed, None
-    return feed, Feed(score, scored, min(size, scored.samples), settings.names)
+    return feed, CudaFeed(score, scored, min(size, scored.samples), settings.names)
 
 
-def train(run: Run, feed: Feed, validation: Feed | None, stop: Cell) -> int:
+def train(run: Run, feed: CudaFeed, validation: CudaFeed | None, stop: Cell) -> int:
     """Continue `run` until it is done (FINISHED) or `stop` is set (STOPPED)."""
     while run.started.value or (
         not run.done and run.epoch.value < run.last_epoch.value
@@ -325,7 +337,7 @@ def _start_epoch(run: Run) -> None:
     run.start_epoch()
 
 
-def _epoch(run: Run, feed: Feed, stop: Cell) -> bool:
+def _epoch(run: Run, feed: CudaFeed, stop: Cell) -> bool:
     """The steps that are left of an epoch; False if stopped before."""
     cells, settings = feed.cells, run.settings
     feed.upload()
@@ -350,7 +362,7 @@ def _epoch(run: Run, feed: Feed, stop: Cell) -> bool:
     return True
 
 
-def _look(run: Run, feed: Feed) -> None:
+def _look(run: Run, feed: CudaFeed) -> None:
     """Take over what the device has done; raises what a step has reported."""
     cells = feed.cells.read("cells", CELLS, np.int64)
     names = feed.cells.names
@@ -371,7 +383,7 @@ def _look(run: Run, feed: Feed) -> None:
         raise run.located(error)
 
 
-def validate(run: Run, feed: Feed, stop: Cell) -> bool:
+def validate(run: Run, feed: CudaFeed, stop: Cell) -> bool:
     """Fill the validation columns of the current row; False if stopped before."""
     cells, samples = feed.cells, feed.data.samples
     order = np.arange(samples, dtype=np.int64)
@@ -395,6 +407,6 @@ def validate(run: Run, feed: Feed, stop: Cell) -> bool:
     return True
 
 
-def score(run: Run, feed: Feed, stop: Cell) -> int:
+def score(run: Run, feed: CudaFeed, stop: Cell) -> int:
     """Only the validation of `run`."""
     return FINISHED if validate(run, feed, stop) else STOPPED

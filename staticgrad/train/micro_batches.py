@@ -53,17 +53,17 @@ class Grouping:
         """
         if self.several and self.pending.value != len(self.waiting):
             self.drop()  # of a run that was stopped
-        told = dict(steps[0](**batch))
+        reported = dict(steps[0](**batch))
         self.pending.value += 1
         if self.several:
             self.waiting.append({name: np.array(a) for name, a in batch.items()})
         if self.pending.value >= self.size:
-            told |= self.commit(steps)
-        return told
+            reported |= self.commit(steps)
+        return reported
 
     def commit(self, steps: Sequence[Executable]) -> dict[str, Any]:
         """The updates of what is pending, phase after phase."""
-        told = dict(self.commits[0]())
+        reported = dict(self.commits[0]())
         self.pending.value = 0
         batches, self.waiting = self.waiting, []
         phases = list(zip(steps, self.commits, strict=True))
@@ -71,11 +71,11 @@ class Grouping:
             for number, (step, commit) in enumerate(phases[1:], 1):
                 with InPhase(number):
                     found = [step(**batch) for batch in batches]
-                    told |= self._means(found, batches) | commit()
+                    reported |= self._means(found, batches) | commit()
         except Exception:
             self.drop()
             raise
-        return told
+        return reported
 
     def start(self, steps: Sequence[Executable], resuming: bool) -> None:
         """Before a run, whose later phases see its own batches only.

@@ -45,7 +45,7 @@ class Batch:
     frame: Frame
     gathered: tuple[tuple[Array, Column], ...]
 
-    def told(self, names: Sequence[str]) -> dict[str, Array]:
+    def reported(self, names: Sequence[str]) -> dict[str, Array]:
         """The scalars called `names`; outputs that are only checked come after them."""
         return dict(zip(names, self.frame.outputs, strict=False))
 
@@ -84,7 +84,7 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CommitGroup:
     """What follows the micro-batches of a phase: a frame that commits them, its names.
 
     `pending` counts the micro-batches that wait.
@@ -102,12 +102,14 @@ class Group:
         return self.executable.traced(self.frame.error(), {})
 
 
-def groups(grouping: Grouping | None, phases: Sequence[Phase]) -> list[Group]:
+def groups(grouping: Grouping | None, phases: Sequence[Phase]) -> list[CommitGroup]:
     """The Group of each phase; none where each batch is an update."""
     if grouping is None:
         return []
     return [
-        Group(commit, commit.frame({}), tuple(phase.marks), grouping.pending)
+        CommitGroup(
+            commit, commit.frame({}), tuple(phase.per_update_metrics), grouping.pending
+        )
         for commit, phase in zip(grouping.commits, phases, strict=True)
     ]
 
@@ -146,7 +148,7 @@ def training_program(
     run: Run,
     train: Sequence[Feed],
     validation: Feed | None = None,
-    groups: Sequence[Group] = (),
+    groups: Sequence[CommitGroup] = (),
 ) -> Program:
     """The program of `run`; it ends when the epochs or steps of the run are done.
 
@@ -215,7 +217,7 @@ def _steps(a: Assembler, run: Run, train: Sequence[Feed], after: Label) -> None:
 
 
 def _groups(
-    a: Assembler, run: Run, phases: Sequence[tuple[Feed, Group]], after: Label
+    a: Assembler, run: Run, phases: Sequence[tuple[Feed, CommitGroup]], after: Label
 ) -> None:
     """Groups of batches until none is left, phase by phase."""
     starts = [a.label() for _ in phases]
@@ -275,21 +277,25 @@ def _step(
     for batch, _ in phases:
         a.run(batch.frame)
     for batch, names in phases:
-        _record(a, run, batch.told(names), size)
+        _record(a, run, batch.reported(names), size)
     a.add(count, 1)
     a.add(run.seen, size)
     a.add(run.steps, 1)
 
 
-def _record(a: Assembler, run: Run, told: Mapping[str, Array], size: int) -> None:
+def _record(a: Assembler, run: Run, reported: Mapping[str, Array], size: int) -> None:
     """Add to the sums of the epoch, where what is told once an update weighs 1."""
-    for name, scalar in told.items():
-        gate, after = run.gate.get(name), a.label()
-        if gate is not None:
-            a.jump_unless_finite(told[gate], after)
-        if gate == name:
+    for name, scalar in reported.items():
+        must_be_finite, after = run.must_be_finite.get(name), a.label()
+        if must_be_finite is not None:
+            a.jump_unless_finite(reported[must_be_finite], after)
+        if must_be_finite == name:
             a.add(run.counted[name], size)
-        a.record(run.totals[name], scalar, 1 if name in run.settings.marks else size)
+        a.record(
+            run.totals[name],
+            scalar,
+            1 if name in run.settings.per_update_metrics else size,
+        )
         a.place(after)
         if run.settings.per_step(name):
             value = Cell(0.0, np.float64)
@@ -298,7 +304,7 @@ def _record(a: Assembler, run: Run, told: Mapping[str, Array], size: int) -> Non
             a.mean(run.columns[name], run.steps, value, 1)
 
 
-def _commit(a: Assembler, run: Run, group: Group) -> None:
+def _commit(a: Assembler, run: Run, group: CommitGroup) -> None:
     """The update of a group of micro-batches."""
     a.run(group.frame)
     a.set(group.pending, 0)
@@ -330,7 +336,7 @@ def _evaluate(
     for buffer, column in batch.gathered:
         a.gather(buffer, column.array, order, place, batch.size, _axis(column))
     a.run(batch.frame)
-    for name, scalar in batch.told(tuple(totals)).items():
+    for name, scalar in batch.reported(tuple(totals)).items():
         a.record(totals[name], scalar, batch.size)
     a.add(place, batch.size)
 
@@ -358,7 +364,7 @@ def _axis(column: Column) -> int:
 
 
 def require_success(
-    code: int, run: Run, sources: Iterable[tuple[int, Feed | Group]]
+    code: int, run: Run, sources: Iterable[tuple[int, Feed | CommitGroup]]
 ) -> None:
     """Raise what `code` of a program stands for, with the step at which it happened.
 

@@ -39,7 +39,7 @@ Leaf = TypeVar("Leaf", bound=Tensor)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TrainedLoss:
     """One loss of a Trainer, what minimises it and over what; `name` may be empty."""
 
     name: str
@@ -52,22 +52,22 @@ class Part:
 class Phase:
     """One part of a step, an executable of its own.
 
-    `scalars` are told for each batch, `marks` for each update; `finite` have to be so
-    before anything is written. `group` is what follows several micro-batches, `sums`
-    what they sum up.
+    `scalars` are told for each batch, `per_update_metrics` for each update; `finite`
+    have to be so before anything is written. `group` is what follows several
+    micro-batches, `sums` what they sum up.
     """
 
     scalars: dict[str, Tensor]
-    marks: dict[str, Tensor]
+    per_update_metrics: dict[str, Tensor]
     updates: tuple[Pair, ...]
     finite: tuple[Tensor, ...]
     group: Commit | None = None
     sums: tuple[Stored, ...] = ()
 
     @property
-    def told(self) -> dict[str, Tensor]:
+    def reported(self) -> dict[str, Tensor]:
         """What the executable of the batch gives."""
-        return self.scalars | (self.marks if self.group is None else {})
+        return self.scalars | (self.per_update_metrics if self.group is None else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +94,12 @@ class Objective:
         return tuple(leaf for phase in self.phases for leaf in phase.sums)
 
     @property
-    def marks(self) -> tuple[str, ...]:
+    def per_update_metrics(self) -> tuple[str, ...]:
         """The names of what is told once an update."""
-        return tuple(name for phase in self.phases for name in phase.marks)
+        return tuple(name for phase in self.phases for name in phase.per_update_metrics)
 
 
-def parts(loss: Any, optimizer: Any, parameters: Any) -> list[Part]:
+def parts(loss: Any, optimizer: Any, parameters: Any) -> list[TrainedLoss]:
     """The Parts that a Trainer's first arguments mean: one loss, a list or a dict."""
     if isinstance(loss, Mapping):
         return [_part(str(name), value) for name, value in loss.items()]
@@ -110,10 +110,10 @@ def parts(loss: Any, optimizer: Any, parameters: Any) -> list[Part]:
             "Trainer requires an optimizer such as sg.optim.Adam(1e-3), got "
             f"{optimizer!r}{at(here())}"
         )
-    return [Part("", loss, optimizer, parameters)]
+    return [TrainedLoss("", loss, optimizer, parameters)]
 
 
-def _part(name: str, value: Any) -> Part:
+def _part(name: str, value: Any) -> TrainedLoss:
     if not isinstance(value, tuple | list) or len(value) not in (2, 3):
         raise GraphError(
             "Trainer requires phases as (loss, optimizer, parameters), got "
@@ -125,11 +125,11 @@ def _part(name: str, value: Any) -> Part:
             f"Trainer requires an optimizer in phase {name}, got {optimizer!r}; "
             f"write (loss, sg.optim.Adam(1e-3), parameters){at(here())}"
         )
-    return Part(name, loss, optimizer, *parameters)
+    return TrainedLoss(name, loss, optimizer, *parameters)
 
 
 def objective(
-    given: Sequence[Part],
+    given: Sequence[TrainedLoss],
     metrics: Mapping[str, Tensor],
     rules: Rules,
     scales: Sequence[LossScale | None],
@@ -144,22 +144,24 @@ def objective(
     """
     wanted = [_wanted(part) for part in given]
     _require_disjoint(given, wanted)
-    told = _scalars(given, metrics)
-    own = _shared_out(told)
-    moves = _moves(told) if pool_statistics and accumulate > 1 else []
+    reported = _scalars(given, metrics)
+    own = _shared_out(reported)
+    moves = _moves(reported) if pool_statistics and accumulate > 1 else []
     phases = tuple(
         _phase(part, wrt, scalars, pairs, moves, rules, scale, accumulate, simplify)
         for part, wrt, scalars, pairs, scale in zip(
-            given, wanted, told, own, scales, strict=True
+            given, wanted, reported, own, scales, strict=True
         )
     )
-    _require_own_names(metrics, {name for phase in phases for name in phase.marks})
+    _require_own_names(
+        metrics, {name for phase in phases for name in phase.per_update_metrics}
+    )
     roots = [t for phase in phases for t in _roots(phase)]
     leaves = [leaf for phase in phases for leaf, _ in _pairs(phase)]
     stored = dict.fromkeys([*_leaves(roots, Stored), *leaves])
     gates = [
         _name(part, "loss")
-        for part, scalars in zip(given, told, strict=True)
+        for part, scalars in zip(given, reported, strict=True)
         for _ in scalars
         if rules.on_nonfinite == "skip"
     ]
@@ -187,7 +189,7 @@ def scales_of(
 
 
 def _phase(
-    part: Part, wrt: Sequence[Parameter], scalars: dict[str, Tensor],
+    part: TrainedLoss, wrt: Sequence[Parameter], scalars: dict[str, Tensor],
     pairs: Sequence[Pair], moves: Sequence[Move], rules: Rules,
     scale: LossScale | None, accumulate: int, simplify: bool,
 ) -> Phase:  # fmt: skip
@@ -204,7 +206,7 @@ def _phase(
     if accumulate == 1:
         done = committed(grads, wrt, part.optimizer, rules, scale, loss)
         updates = (*gated(done.finite_step, pairs), *done.updates)
-        return Phase(scalars, _renamed(part, done.marks), updates, finite)
+        return Phase(scalars, _renamed(part, done.per_update_metrics), updates, finite)
     ok = counts(rules, loss, grads, scale)
     group = Accumulator(wrt)
     updated = {leaf for leaf, _ in pairs}
@@ -216,10 +218,10 @@ def _phase(
     done = committed(group.means(), wrt, part.optimizer, rules, scale, group.weight)
     clear = [*group.cleared(), *(p for m in pooled for p in m.cleared())]
     late = (*done.updates, *gated(done.finite_step, running), *clear)
-    commit = Commit(late, _renamed(part, done.marks))
+    commit = Commit(late, _renamed(part, done.per_update_metrics))
     updates = (*gated(ok, own), *added)
     sums = tuple(leaf for leaf, _ in clear)
-    return Phase(scalars, commit.marks, updates, finite, commit, sums)
+    return Phase(scalars, commit.per_update_metrics, updates, finite, commit, sums)
 
 
 def _samples(loss: Tensor) -> Tensor:
@@ -229,18 +231,20 @@ def _samples(loss: Tensor) -> Tensor:
     return ops.constant(np.float64(1))
 
 
-def _renamed(part: Part, marks: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {_name(part, name): tensor for name, tensor in marks.items()}
+def _renamed(
+    part: TrainedLoss, per_update_metrics: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    return {_name(part, name): tensor for name, tensor in per_update_metrics.items()}
 
 
-def _name(part: Part, word: str) -> str:
+def _name(part: TrainedLoss, word: str) -> str:
     """``loss``; ``loss_1`` in a list of phases; ``critic_loss`` in a dict of them."""
     if not part.name:
         return word
     return f"{word}_{part.name}" if part.name.isdigit() else f"{part.name}_{word}"
 
 
-def _wanted(part: Part) -> list[Parameter]:
+def _wanted(part: TrainedLoss) -> list[Parameter]:
     _require_scalar("the loss", part.loss)
     if not is_float(part.loss.dtype):
         raise DTypeError(
@@ -255,7 +259,9 @@ def _wanted(part: Part) -> list[Parameter]:
     return found
 
 
-def _require_disjoint(given: Sequence[Part], wanted: Sequence[list[Parameter]]) -> None:
+def _require_disjoint(
+    given: Sequence[TrainedLoss], wanted: Sequence[list[Parameter]]
+) -> None:
     owner: dict[Parameter, str] = {}
     for part, wrt in zip(given, wanted, strict=True):
         for parameter in wrt:
@@ -268,7 +274,7 @@ def _require_disjoint(given: Sequence[Part], wanted: Sequence[list[Parameter]]) 
 
 
 def _scalars(
-    given: Sequence[Part], metrics: Mapping[str, Tensor]
+    given: Sequence[TrainedLoss], metrics: Mapping[str, Tensor]
 ) -> list[dict[str, Tensor]]:
     """What each phase tells: its loss, the first one the metrics too."""
     if not isinstance(metrics, Mapping):
@@ -297,11 +303,11 @@ def _require_own_names(metrics: Mapping[str, Tensor], taken: Container[str]) -> 
             )
 
 
-def _shared_out(told: Sequence[Mapping[str, Tensor]]) -> list[list[Pair]]:
+def _shared_out(reported: Sequence[Mapping[str, Tensor]]) -> list[list[Pair]]:
     """The graphs' updates, each for the first phase that computes what it needs."""
-    reached = [{n for n in topological(part.values()) if n.inputs} for part in told]
-    graphs = dict.fromkeys(g for part in told for g in homes(part.values()))
-    shares: list[list[Pair]] = [[] for _ in told]
+    reached = [{n for n in topological(part.values()) if n.inputs} for part in reported]
+    graphs = dict.fromkeys(g for part in reported for g in homes(part.values()))
+    shares: list[list[Pair]] = [[] for _ in reported]
     for graph in graphs:
         for pair in graph.updates:
             needed = set(topological([pair[1]]))
@@ -310,9 +316,9 @@ def _shared_out(told: Sequence[Mapping[str, Tensor]]) -> list[list[Pair]]:
     return shares
 
 
-def _moves(told: Sequence[Mapping[str, Tensor]]) -> list[Move]:
+def _moves(reported: Sequence[Mapping[str, Tensor]]) -> list[Move]:
     """How batch norms in the graphs of what is told move their running statistics."""
-    graphs = dict.fromkeys(g for part in told for g in homes(part.values()))
+    graphs = dict.fromkeys(g for part in reported for g in homes(part.values()))
     return [move for graph in graphs for move in graph.shared.get(MOVES, ())]
 
 
@@ -321,8 +327,8 @@ def _pairs(phase: Phase) -> tuple[Pair, ...]:
 
 
 def _roots(phase: Phase) -> list[Tensor]:
-    told = [*phase.scalars.values(), *phase.marks.values()]
-    return [*told, *phase.finite, *(new for _, new in _pairs(phase))]
+    reported = [*phase.scalars.values(), *phase.per_update_metrics.values()]
+    return [*reported, *phase.finite, *(new for _, new in _pairs(phase))]
 
 
 def _require_scalar(name: str, tensor: Any) -> None:

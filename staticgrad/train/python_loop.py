@@ -122,22 +122,22 @@ def _called(
 def _step(
     run: Run, steps: Sequence[Executable], batch: dict[str, Array], rows: int
 ) -> None:
-    told: dict[str, Array] = {}
+    reported: dict[str, Array] = {}
     for number, step in enumerate(steps):
         with InPhase(number):
-            told |= _called(run, step, batch)
-    _record(run, told, rows)
+            reported |= _called(run, step, batch)
+    _record(run, reported, rows)
     run.seen.value += rows
     run.steps.value += 1
 
 
-def _record(run: Run, told: Mapping[str, Array], rows: int) -> None:
-    for name, value in told.items():
-        gate = run.gate.get(name)
-        if gate is None or np.isfinite(told[gate]):
-            weight = 1 if name in run.settings.marks else rows
+def _record(run: Run, reported: Mapping[str, Array], rows: int) -> None:
+    for name, value in reported.items():
+        must_be_finite = run.must_be_finite.get(name)
+        if must_be_finite is None or np.isfinite(reported[must_be_finite]):
+            weight = 1 if name in run.settings.per_update_metrics else rows
             run.totals[name].value += float(value) * weight
-            if gate == name:
+            if must_be_finite == name:
                 run.counted[name].value += rows
         if run.settings.per_step(name):
             run.columns[name][run.steps.value] = value

@@ -32,13 +32,13 @@ FOREVER = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RunSettings:
     """What must stay as it was for a run to be resumed.
 
     `first_epoch` counts from the first epoch that the trainer ever ran, so that two
-    fits in a row shuffle as one. `marks` are told once an update, which comes after
-    `accumulate` batches. `gates` are, where steps may be skipped, the losses that have
-    to be finite for a batch to count in the mean of each of `names`.
+    fits in a row shuffle as one. `per_update_metrics` are told once an update, which
+    comes after `accumulate` batches. `gates` are, where steps may be skipped, the
+    losses that have to be finite for a batch to count in the mean of each of `names`.
     """
 
     samples: int
@@ -51,14 +51,16 @@ class Settings:
     record: Record
     names: tuple[str, ...]
     first_epoch: int = 0
-    marks: tuple[str, ...] = ()
+    per_update_metrics: tuple[str, ...] = ()
     accumulate: int = 1
     gates: tuple[str, ...] = ()
 
     def per_step(self, name: str) -> bool:
         """Whether the column `name` has a value per step instead of per epoch."""
-        told = name in self.names or (name in self.marks and self.accumulate == 1)
-        return self.record == "step" and told
+        reported = name in self.names or (
+            name in self.per_update_metrics and self.accumulate == 1
+        )
+        return self.record == "step" and reported
 
     @property
     def steps_per_epoch(self) -> int:
@@ -76,13 +78,14 @@ class Run:
 
     `epoch` counts over the trainer's life; `started` is 1 within an epoch; `seen` are
     the samples of the epoch whose steps are done; `row` is the next row of the history;
-    `commits` are the updates of the epoch. `gate` has, by name, the loss that has to be
-    finite for a value to count, `counted` the samples of batches where it was. In
-    groups of batches `phase` is the phase being run, `group_seen` and `group_steps` are
-    where its group began. `ended` is 1 once a callback has ended the run.
+    `commits` are the updates of the epoch. `must_be_finite` has, by name, the loss that
+    has to be finite for a value to count, `counted` the samples of batches where it
+    was. In groups of batches `phase` is the phase being run, `group_seen` and
+    `group_steps` are where its group began. `ended` is 1 once a callback has ended the
+    run.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RunSettings) -> None:
         self.settings = settings
         self.epoch = Cell(settings.first_epoch)
         self.last_epoch = Cell(settings.first_epoch + settings.epochs)
@@ -91,7 +94,7 @@ class Run:
         self.steps = Cell(0)
         self.row = Cell(0)
         self.commits = Cell(0)
-        self.gate = dict(zip(settings.names, settings.gates, strict=False))
+        self.must_be_finite = dict(zip(settings.names, settings.gates, strict=False))
         self.counted = {loss: Cell(0) for loss in settings.gates}
         self.phase = Cell(0)
         self.group_seen = Cell(0)
@@ -99,22 +102,22 @@ class Run:
         self.ended = Cell(0)
         self.seed = Cell((settings.seed + 2**63) % 2**64 - 2**63)
         self.order = np.arange(settings.samples, dtype=np.int64)
-        told = (*settings.names, *settings.marks)
-        self.totals = {name: Cell(0.0, np.float64) for name in told}
+        reported = (*settings.names, *settings.per_update_metrics)
+        self.totals = {name: Cell(0.0, np.float64) for name in reported}
         length = min(settings.steps, settings.epochs * settings.steps_per_epoch)
         self.columns: History = {
             name: np.zeros(length if settings.per_step(name) else settings.epochs)
-            for name in told
+            for name in reported
         }
         for name in settings.validated_names:
             self.columns[name] = np.zeros(settings.epochs)
 
     def weight(self, name: str) -> Cell:
         """What the sum of an epoch is divided by: updates, or samples."""
-        if name in self.settings.marks:
+        if name in self.settings.per_update_metrics:
             return self.commits
-        gate = self.gate.get(name)
-        return self.seen if gate is None else self.counted[gate]
+        must_be_finite = self.must_be_finite.get(name)
+        return self.seen if must_be_finite is None else self.counted[must_be_finite]
 
     def start_epoch(self) -> None:
         """Clear the sums, for loops in Python; the order of samples is theirs."""
@@ -197,13 +200,13 @@ _CELLS = (
 def restored(
     arrays: Mapping[str, Array],
     facts: Mapping[str, Any],
-    settings: Settings | None = None,
+    settings: RunSettings | None = None,
 ) -> Run:
     """The run that `saved` has taken apart; with `settings` of more epochs, longer."""
     old = dict(facts["settings"])
     for name in ("names", "marks", "gates"):
         old[name] = tuple(old.get(name, ()))
-    run = Run(settings or Settings(**old))
+    run = Run(settings or RunSettings(**old))
     for name in _CELLS:
         getattr(run, name).value = facts["cells"].get(name, 0)
     if run.started.value:
@@ -218,7 +221,7 @@ def restored(
     return run
 
 
-def resumed(run: Run, wanted: Settings) -> Run:
+def resumed(run: Run, wanted: RunSettings) -> Run:
     """`run`, to go on by the arguments `wanted`, which may ask for more epochs.
 
     GraphError if they differ otherwise.
@@ -265,7 +268,7 @@ def _noted(error: BaseException, where: str) -> BaseException:
     return error
 
 
-def _require_equal(stored: Settings, wanted: Settings) -> None:
+def _require_equal(stored: RunSettings, wanted: RunSettings) -> None:
     """GraphError naming what differs between a stored run and the call to resume it."""
     old, new = asdict(stored), asdict(wanted)
     differing = [k for k in old if old[k] != new[k]]
@@ -306,9 +309,9 @@ def checked_record(record: Any) -> Record:
     return found
 
 
-def evaluation(names: Sequence[str], samples: int, batch_size: int) -> Settings:
+def evaluation(names: Sequence[str], samples: int, batch_size: int) -> RunSettings:
     """The settings of a run that only validates."""
-    return Settings(
+    return RunSettings(
         samples=1, batch_size=batch_size, validation_samples=samples, epochs=1,
         steps=0, seed=0, shuffle=False, record="epoch", names=tuple(names),
     )  # fmt: skip

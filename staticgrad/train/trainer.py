@@ -44,7 +44,7 @@ from staticgrad.train.run import (
     InPhase,
     Record,
     Run,
-    Settings,
+    RunSettings,
     checked_record,
     evaluation,
     lengths,
@@ -136,7 +136,7 @@ class Trainer:
         )  # fmt: skip
         self._steps: tuple[Executable, ...] = tuple(
             compile_graph(
-                phase.told, inputs=goal.inputs, updates=phase.updates, mode="train",
+                phase.reported, inputs=goal.inputs, updates=phase.updates, mode="train",
                 target=target, finite=phase.finite, seed=seed,
                 memory_budget=memory_budget,
             )
@@ -193,8 +193,8 @@ class Trainer:
         with self._beside():
             commits = tuple(
                 compile_graph(
-                    group.marks, inputs=(), updates=group.updates, mode="train",
-                    target=self.target,
+                    group.per_update_metrics, inputs=(), updates=group.updates,
+                    mode="train", target=self.target,
                 )
                 for group in late
             )  # fmt: skip
@@ -285,14 +285,14 @@ class Trainer:
         phases tell: they run over all these batches then, of which copies are kept.
         """
         self._plan = None
-        told: dict[str, Any] = {}
+        reported: dict[str, Any] = {}
         if self._group is not None:
-            told = self._group.step(self._steps, batch)
-            return {name: float(value) for name, value in told.items()}
+            reported = self._group.step(self._steps, batch)
+            return {name: float(value) for name, value in reported.items()}
         for number, step in enumerate(self._steps):
             with InPhase(number):
-                told |= step(**batch)
-        return {name: float(value) for name, value in told.items()}
+                reported |= step(**batch)
+        return {name: float(value) for name, value in reported.items()}
 
     def evaluate(
         self,
@@ -313,7 +313,7 @@ class Trainer:
         if self.target == "reference":
             _finish(lambda stop: python_loop.score(run, self._score, ready, stop))
         elif self.target == "cuda":
-            resident = cuda_loop.Feed(self._score, ready, size, self._names)
+            resident = cuda_loop.CudaFeed(self._score, ready, size, self._names)
             _finish(lambda stop: cuda_loop.score(run, resident, stop))
         else:
             feed = native_loop.feed(self._score, ready, size, self._names)
@@ -393,19 +393,20 @@ class Trainer:
         self, data: Dataset, scored: Dataset | None, epochs: int | None,
         batch_size: int | None, shuffle: bool, seed: int, steps: int | None,
         record: Record,
-    ) -> Settings:  # fmt: skip
+    ) -> RunSettings:  # fmt: skip
         size = data.batch_size(batch_size)
         epochs, steps = lengths(epochs, steps, -(-data.samples // size))
-        return Settings(
+        return RunSettings(
             samples=data.samples, batch_size=size,
             validation_samples=scored.samples if scored else 0, epochs=epochs,
             steps=steps, seed=whole("seed", seed), shuffle=shuffle,
             record=checked_record(record), names=self._names,
-            first_epoch=self._epochs, marks=self._objective.marks,
+            first_epoch=self._epochs,
+            per_update_metrics=self._objective.per_update_metrics,
             accumulate=self.accumulate, gates=self._objective.gates,
         )  # fmt: skip
 
-    def _run(self, settings: Settings, resume: bool) -> Run:
+    def _run(self, settings: RunSettings, resume: bool) -> Run:
         old = self._last if resume else None
         run = Run(settings) if old is None else resumed(old, settings)
         if self._group is not None and not run.done:
@@ -427,13 +428,16 @@ class Trainer:
             )
         size = run.settings.batch_size
         if self.target == "cuda":
-            told = [*self._objective.phases[0].told]
-            feeding = cuda_loop.feeds(run, self._steps[0], told, data, score, scored)
+            reported = [*self._objective.phases[0].reported]
+            feeding = cuda_loop.feeds(
+                run, self._steps[0], reported, data, score, scored
+            )
             self._plan = feeding[0].plan
             return lambda: _finish(lambda stop: cuda_loop.train(run, *feeding, stop))
         pairs = zip(self._steps, self._objective.phases, strict=True)
         feeds = [
-            native_loop.feed(step, data, size, [*phase.told]) for step, phase in pairs
+            native_loop.feed(step, data, size, [*phase.reported])
+            for step, phase in pairs
         ]
         self._plan = feeds[0].batches[0].frame.sized.plan
         scorer = None
@@ -442,7 +446,7 @@ class Trainer:
             scorer = native_loop.feed(score, scored, fewer, self._names)
         groups = native_loop.groups(self._group, self._objective.phases)
         program = native_loop.training_program(run, feeds, scorer, groups)
-        sources: list[tuple[int, native_loop.Feed | native_loop.Group]] = [
+        sources: list[tuple[int, native_loop.Feed | native_loop.CommitGroup]] = [
             *enumerate(feeds), *enumerate(groups)
         ]  # fmt: skip
         if scorer is not None:

@@ -45,7 +45,7 @@ from staticgrad.ops.movement.views import reshaped, transposed
 from staticgrad.ops.named import named
 from staticgrad.ops.promotion import as_tensor
 from staticgrad.vectorize.control_rules import control_batched, example
-from staticgrad.vectorize.example_axis import led
+from staticgrad.vectorize.example_axis import with_example_axis
 from staticgrad.vectorize.image_rules import convolution
 
 Batched: TypeAlias = Sequence[Tensor | None]
@@ -109,7 +109,7 @@ class _Bodies:
         self._n = n
         self._places: dict[Tensor, Tensor] = {}
         self._found: dict[frozenset[Tensor], dict[Tensor, Tensor]] = {}
-        self._led: dict[Tensor, Tensor] = {}
+        self._with_example_axis: dict[Tensor, Tensor] = {}
 
     def __call__(
         self, outputs: Sequence[Tensor], flagged: Sequence[Tensor]
@@ -124,11 +124,11 @@ class _Bodies:
         _extend(found, outputs, self._n, self)
         return places, found
 
-    def led(self, x: Tensor, found: Tensor | None) -> Tensor:
+    def with_example_axis(self, x: Tensor, found: Tensor | None) -> Tensor:
         """`found`, or `x` repeated; the same tensor for the same `x`."""
-        if found is None and x not in self._led:
-            self._led[x] = led(x, None, self._n)
-        return self._led[x] if found is None else found
+        if found is None and x not in self._with_example_axis:
+            self._with_example_axis[x] = with_example_axis(x, None, self._n)
+        return self._with_example_axis[x] if found is None else found
 
 
 def _rule(node: Node) -> Rule:
@@ -150,7 +150,9 @@ def _own_rule(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
 
 
 def _all_led(node: Node, inputs: Batched, n: Dim) -> list[Tensor]:
-    return [led(*pair, n) for pair in zip(node.inputs, inputs, strict=True)]
+    return [
+        with_example_axis(*pair, n) for pair in zip(node.inputs, inputs, strict=True)
+    ]
 
 
 def _elementwise(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
@@ -229,8 +231,8 @@ def _scatter(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
     attrs = node.attrs
     if attrs["pointwise"]:
         return _leading(node, inputs, n)
-    x = led(node.inputs[0], base, n)
-    new = led(node.inputs[2], updates, n)
+    x = with_example_axis(node.inputs[0], base, n)
+    new = with_example_axis(node.inputs[2], updates, n)
     if index is None:
         moved = {**attrs, "axis": LEADING["axis"](n, attrs["axis"])}
         return apply_multi(node.op, x, node.inputs[1], new, **moved)

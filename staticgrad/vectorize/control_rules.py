@@ -52,7 +52,7 @@ class Inner(Protocol):
     ) -> tuple[Mapping[Tensor, Tensor], Mapping[Tensor, Tensor]]:
         """See above."""
 
-    def led(self, x: Tensor, found: Tensor | None) -> Tensor:
+    def with_example_axis(self, x: Tensor, found: Tensor | None) -> Tensor:
         """`found`, or `x` repeated; the same tensor for the same `x`."""
 
 
@@ -109,7 +109,7 @@ def _scan(node: Node, inputs: Batched, n: Dim, inner: Inner) -> Sequence[Tensor]
     order = [t for t in own if t in flagged]
     places, found = inner(graph.outputs, order)
     new = [
-        inner.led(y, found.get(y)) if c in flagged else y
+        inner.with_example_axis(y, found.get(y)) if c in flagged else y
         for c, y in zip(step.carries, step.new, strict=True)
     ]
     stacked = [found.get(y, y) for y in step.stacked]
@@ -119,16 +119,16 @@ def _scan(node: Node, inputs: Batched, n: Dim, inner: Inner) -> Sequence[Tensor]
     along = set(step.slices)
     operands = []
     for t, x, many in zip(own, node.inputs, inputs, strict=True):
-        whole = inner.led(x, many) if t in flagged else x
+        whole = inner.with_example_axis(x, many) if t in flagged else x
         operands.append(_swapped(whole) if t in along and t in flagged else whole)
     outputs = apply_multi(SCAN, *operands, graphs=(body,), **node.attrs)
     count = len(step.carries)
     last = [
-        y if c in flagged else inner.led(y, None)
+        y if c in flagged else inner.with_example_axis(y, None)
         for c, y in zip(step.carries, outputs[:count], strict=True)
     ]
     rest = [
-        _swapped(y) if inside in found else inner.led(y, None)
+        _swapped(y) if inside in found else inner.with_example_axis(y, None)
         for inside, y in zip(step.stacked, outputs[count:], strict=True)
     ]
     return [*last, *rest]
@@ -144,7 +144,7 @@ def _while(node: Node, inputs: Batched, n: Dim, inner: Inner) -> Sequence[Tensor
         plain = apply_multi(WHILE, *node.inputs, graphs=node.graphs, **attrs)[0].node
         unread = node.outputs[len(plain.outputs) :]
         outputs = _while(plain, inputs, n, inner)
-        return [*outputs, *(inner.led(zeros(t), None) for t in unread)]
+        return [*outputs, *(inner.with_example_axis(zeros(t), None) for t in unread)]
     condition, graph = node.graphs
     count = node.attrs["carries"]
     own = graph.inputs
@@ -160,18 +160,18 @@ def _while(node: Node, inputs: Batched, n: Dim, inner: Inner) -> Sequence[Tensor
     order = [t for t in own if t in flagged]
     places, found = inner(graph.outputs, order)
     new = [
-        inner.led(y, found.get(y)) if c in flagged else y
+        inner.with_example_axis(y, found.get(y)) if c in flagged else y
         for c, y in zip(own[:count], graph.outputs, strict=True)
     ]
     body = Graph.closed([places.get(t, t) for t in own], new)
     asking = _asking(condition, own, flagged, n)
     operands = [
-        inner.led(x, many) if t in flagged else x
+        inner.with_example_axis(x, many) if t in flagged else x
         for t, x, many in zip(own, node.inputs, inputs, strict=True)
     ]
     outputs = apply_multi(WHILE, *operands, graphs=(asking, body), **node.attrs)
     return [
-        y if k < count and own[k] in flagged else inner.led(y, None)
+        y if k < count and own[k] in flagged else inner.with_example_axis(y, None)
         for k, y in enumerate(outputs)
     ]
 
@@ -208,7 +208,7 @@ def _while_rows(
     same = dict(zip(whole, (places.get(t, t) for t in own), strict=True))
     (active,) = _moved([rows], same)
     new = [
-        _selected(active, inner.led(y, found.get(y)), places[c])
+        _selected(active, inner.with_example_axis(y, found.get(y)), places[c])
         for c, y in zip(own[:count], graph.outputs, strict=True)
     ]
     inputs_of = [places.get(t, t) for t in own]
@@ -217,10 +217,10 @@ def _while_rows(
         (*inputs_of[:count], steps, *inputs_of[count:]), (*new, counted)
     )
     operands = [
-        inner.led(x, many) if t in flagged else x
+        inner.with_example_axis(x, many) if t in flagged else x
         for t, x, many in zip(own, node.inputs, inputs, strict=True)
     ]
-    start = inner.led(frozen(np.asarray(0)), None)
+    start = inner.with_example_axis(frozen(np.asarray(0)), None)
     attrs = {**node.attrs, "carries": count + 1}
     outputs = apply_multi(
         WHILE, *operands[:count], start, *operands[count:], graphs=(asking, body),
@@ -257,7 +257,7 @@ def _switch(node: Node, inputs: Batched, n: Dim, inner: Inner) -> Sequence[Tenso
     for graph in node.graphs:
         order = [t for t, flag in zip(graph.inputs, flags, strict=True) if flag]
         places, found = inner(graph.outputs, order)
-        results = [inner.led(y, found.get(y)) for y in graph.outputs]
+        results = [inner.with_example_axis(y, found.get(y)) for y in graph.outputs]
         columns.append(results)
         graphs.append(Graph.closed([places.get(t, t) for t in graph.inputs], results))
     outside = [

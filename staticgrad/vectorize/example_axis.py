@@ -7,7 +7,7 @@ from staticgrad.ir.size import Dim
 from staticgrad.ops.movement.views import broadcasted, reshaped
 
 
-def led(x: Tensor, found: Tensor | None, n: Dim) -> Tensor:
+def with_example_axis(x: Tensor, found: Tensor | None, n: Dim) -> Tensor:
     """`found`, or `x` repeated along a leading axis of n where it is None."""
     if found is not None:
         return found

@@ -18,7 +18,7 @@ from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Convolution
 from staticgrad.ir.size import Dim
 from staticgrad.ops.movement.views import reshaped, transposed
-from staticgrad.vectorize.example_axis import led
+from staticgrad.vectorize.example_axis import with_example_axis
 
 
 def convolution(
@@ -33,7 +33,9 @@ def convolution(
     if first is None and second is not None and _adds_filters(code, node.attrs):
         found = apply(node.op, node.inputs[0], _beside(second), **node.attrs)
         return (_apart(found, n, node.types[0].shape[3]),)
-    both = [led(*pair, n) for pair in zip(node.inputs, inputs, strict=True)]
+    both = [
+        with_example_axis(*pair, n) for pair in zip(node.inputs, inputs, strict=True)
+    ]
     return (_as_groups(node, both[0], both[1], n),)
 
 

@@ -26,7 +26,7 @@ from staticgrad.ops.movement.views import transposed
 from staticgrad.ops.promotion import as_tensor
 from staticgrad.trees import TreeDef, flatten, unflatten
 from staticgrad.vectorize.batch_rules import batched
-from staticgrad.vectorize.example_axis import led
+from staticgrad.vectorize.example_axis import with_example_axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _placed(x: Tensor, found: Tensor | None, axis: int | None, n: Dim) -> Tensor
             f"vmap requires results that are the same for all examples where out_axes "
             f"is None, got {x.type} that depends on them; give an axis{at(x.source)}"
         )
-    whole = led(x, found, n)
+    whole = with_example_axis(x, found, n)
     if not -whole.ndim <= axis < whole.ndim:
         raise ShapeError(
             f"vmap requires an axis of the result in out_axes, got {axis} for "

@@ -11,7 +11,7 @@ from cuda_devices import EmulatedDevice
 from fake_cuda import FakeGpu, library_path
 
 import staticgrad as sg
-from staticgrad.compiler.cuda.cuda_compile import Image, compile_kernel
+from staticgrad.compiler.cuda.cuda_compile import DeviceCode, compile_kernel
 from staticgrad.compiler.cuda.device import Product, using
 from staticgrad.compiler.cuda.driver import Driver
 from staticgrad.compiler.cuda.launches import finite_source
@@ -133,7 +133,7 @@ def test_no_cublas():
 
 def test_code_that_the_driver_refuses():
     gpu = FakeGpu()
-    gpu.compile = lambda source, capability: Image(b"text", "kernel", {})
+    gpu.compile = lambda source, capability: DeviceCode(b"text", "kernel", {})
     with pytest.raises(sg.errors.DeviceError, match=r"CUDA error 200 of cuModuleLoad"):
         on(gpu.driver())
 
@@ -164,17 +164,17 @@ def test_products(dtype, batch, transposed):
     m, n, k = 4, 3, 5
     a, b = rng.normal(size=(batch, m, k)), rng.normal(size=(batch, k, n))
     a, b = a.astype(dtype), b.astype(dtype)
-    turned_a, turned_b = map(bool, transposed)
+    transposed_a, transposed_b = map(bool, transposed)
     product = Product(
-        np.dtype(dtype), m, n, k, (turned_a, turned_b),
-        (m if turned_a else k, k if turned_b else n, n), batch, (m * k, k * n, m * n),
-        1.0, 0.0,
+        np.dtype(dtype), m, n, k, (transposed_a, transposed_b),
+        (m if transposed_a else k, k if transposed_b else n, n), batch, (m * k, k * n, m
+        * n), 1.0, 0.0,
     )  # fmt: skip
     for device in (FakeGpu().driver(), EmulatedDevice()):
         size = np.dtype(dtype).itemsize * batch
         x, y, z = (device.allocate(size * count) for count in (m * k, k * n, m * n))
-        device.write(x, np.ascontiguousarray(a.swapaxes(1, 2) if turned_a else a))
-        device.write(y, np.ascontiguousarray(b.swapaxes(1, 2) if turned_b else b))
+        device.write(x, np.ascontiguousarray(a.swapaxes(1, 2) if transposed_a else a))
+        device.write(y, np.ascontiguousarray(b.swapaxes(1, 2) if transposed_b else b))
         device.multiply(product, x, y, z)
         got = np.zeros((batch, m, n), dtype)
         device.read(z, got)

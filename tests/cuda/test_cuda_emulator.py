@@ -8,7 +8,7 @@ from cuda_emulator import Divergence, Pointer, launch
 import staticgrad as sg
 from staticgrad.compiler.cuda.device import using
 from staticgrad.compiler.cuda.source import cuda_loops
-from staticgrad.compiler.cuda.source.lane_reductions import Lanes
+from staticgrad.compiler.cuda.source.lane_reductions import LaneWriter
 
 
 def softmax_gradient():
@@ -158,8 +158,8 @@ def test_a_combination_without_its_last_step_is_found(monkeypatch):
         plain(self, combine, register)
         del kept._lines[before + 8 : before + 10]  # distance 1 of a butterfly
 
-    plain = Lanes._butterfly
-    monkeypatch.setattr(Lanes, "_butterfly", shortened)
+    plain = LaneWriter._butterfly
+    monkeypatch.setattr(LaneWriter, "_butterfly", shortened)
     cuda_loops.cuda_source.cache_clear()
     try:
         assert not error(EmulatedDevice()) < 1e-4

@@ -33,6 +33,10 @@ def test_a_module_name_stands_for_one_thing():
     assert structure.repeated_names(FOUND) == {}
 
 
+def test_a_class_name_stands_for_one_thing():
+    assert structure.repeated_classes(FOUND) == {}
+
+
 @pytest.mark.parametrize("page", structure.pages(FOUND), ids=lambda p: p.parent.name)
 def test_the_table_of_a_folder_is_that_of_its_files(page):
     """``python tests/project/structure.py --write`` writes the tables anew."""

@@ -9,7 +9,7 @@ import tempfile
 import numpy as np
 from cuda_emulator import Pointer, launch
 
-from staticgrad.compiler.cuda.cuda_compile import Image
+from staticgrad.compiler.cuda.cuda_compile import DeviceCode
 from staticgrad.compiler.cuda.driver import Driver, _words
 from staticgrad.compiler.cuda.source.cuda_loops import CudaSource
 
@@ -50,14 +50,14 @@ class FakeGpu:
         driver.most_blocks = 2
         return driver
 
-    def compile(self, source: CudaSource, capability) -> Image:
+    def compile(self, source: CudaSource, capability) -> DeviceCode:
         assert capability == (9, 0)
         entry = f"kernel_{len(self.sources)}_{id(self)}"
         words = len(_words(source.kinds, [0] * len(source.kinds)))
         number = self.library.fake_register(entry.encode(), words)
         assert number >= 0
         self.sources[number] = source
-        return Image(b"\x7fELF", entry, {})
+        return DeviceCode(b"\x7fELF", entry, {})
 
     def _run(self, number, x, y, block, words):
         self.launched += 1

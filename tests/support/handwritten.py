@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from staticgrad.compiler.codegen.call_kernel import Call
+from staticgrad.compiler.codegen.call_kernel import BoundKernel
 from staticgrad.compiler.kernel_ir.kernels import (
     Access,
     Accumulate,
@@ -50,7 +50,7 @@ def apply(template, *arrays, result=None, attrs=()):
     dtype = np.dtype(result or arrays[0].dtype)
     out = np.zeros(arrays[0].shape, dtype)
     made = elementwise(template, [a.dtype for a in arrays], dtype, attrs)
-    Call(made, [*arrays, out], {"n": len(out)}).run()
+    BoundKernel(made, [*arrays, out], {"n": len(out)}).run()
     return out
 
 

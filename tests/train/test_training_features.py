@@ -60,8 +60,8 @@ def test_micro_batches_equal_the_whole_batch_to_rounding(target):
 @both
 def test_steps_commit_when_the_group_is_full(target):
     trainer, w, _ = linear(target=target, accumulate=2, clip=sg.optim.clip_by_value(9))
-    told = trainer.step(x=X[:10], y=Y[:10])
-    assert set(told) == {"loss"}
+    reported = trainer.step(x=X[:10], y=Y[:10])
+    assert set(reported) == {"loss"}
     assert (w.value == 0).all()
     assert set(trainer.step(x=X[10:30], y=Y[10:30])) == {"loss", "clipped"}
     want = -0.05 * gradient(np.zeros(3), slice(30)) / 30
@@ -184,15 +184,15 @@ def test_means_leave_out_batches_whose_loss_is_not_finite(target, accumulate, op
         "loss": np.mean(np.r_[Y[:20], Y[40:]] ** 2),
         "largest": (20 * Y[:20].max() + 10 * Y[40:].max()) / 30,
     }
-    told = {"epochs": 2, "batch_size": 20, "shuffle": False, **QUIET}
-    history = trainer.fit(bad, validation=bad, **told)
+    reported = {"epochs": 2, "batch_size": 20, "shuffle": False, **QUIET}
+    history = trainer.fit(bad, validation=bad, **reported)
     for name, value in wanted.items():
         np.testing.assert_allclose(history[name], [value] * 2, rtol=1e-6)
     assert np.isnan(history["val_loss"]).all()
     assert history["skipped"] == pytest.approx(
         [1 / 3 if accumulate == 1 else 1 / 2] * 2
     )
-    steps = trainer.fit(bad, record="step", **told)
+    steps = trainer.fit(bad, record="step", **reported)
     assert np.isnan(steps["loss"]).tolist() == [False, True, False] * 2
 
 
@@ -209,10 +209,10 @@ def test_the_mean_of_no_batch_is_nan(target):
 def test_what_counted_is_saved_within_an_epoch(target, tmp_path):
     bad = {"x": X.copy(), "y": Y}
     bad["x"][3] = np.inf
-    told = {"batch_size": 10, "shuffle": False, **QUIET}
+    reported = {"batch_size": 10, "shuffle": False, **QUIET}
     trainers = [linear(target=target, on_nonfinite="skip")[0] for _ in range(3)]
     whole, half, rest = trainers
-    wanted = whole.fit(bad, **told)
+    wanted = whole.fit(bad, **reported)
 
     def stop(value):
         if half._last.steps.value == 3:
@@ -220,10 +220,10 @@ def test_what_counted_is_saved_within_an_epoch(target, tmp_path):
 
     half.tap(half._objective.phases[0].scalars["loss"], stop)
     with pytest.raises(KeyboardInterrupt):
-        half.fit(bad, **told)
+        half.fit(bad, **reported)
     half.save(tmp_path / "file")
     rest.load(tmp_path / "file")
-    np.testing.assert_equal(rest.fit(bad, resume=True, **told), wanted)
+    np.testing.assert_equal(rest.fit(bad, resume=True, **reported), wanted)
 
 
 @both
@@ -323,8 +323,8 @@ def test_overflow_leaves_every_state_untouched(target):
     trainer, _, graph = linear(sg.optim.Adam(0.1), target=target, loss_scale="dynamic")
     trainer.step(x=X[:5], y=Y[:5])
     before = leaves(trainer, graph)
-    told = trainer.step(x=X[:5] * 1e18, y=Y[:5])
-    assert told["skipped"] == 1
+    reported = trainer.step(x=X[:5] * 1e18, y=Y[:5])
+    assert reported["skipped"] == 1
     unchanged(before, leaves(trainer, graph))
     assert trainer.loss_scale.value.value == 32768
 
@@ -337,8 +337,8 @@ def test_clipping_comes_after_unscaling(target):
         sg.mean(x) * w, sg.optim.SGD(1.0), target=target, loss_scale=1024.0,
         clip=sg.optim.clip_by_global_norm(1.0),
     )  # fmt: skip
-    told = trainer.step(x=np.float32([0.5]))
-    assert (told["clipped"], told["loss_scale"]) == (0, 1024)
+    reported = trainer.step(x=np.float32([0.5]))
+    assert (reported["clipped"], reported["loss_scale"]) == (0, 1024)
     assert w.value == -0.5
     assert trainer.step(x=np.float32([3.0]))["clipped"] == 1
     assert w.value == pytest.approx(-1.5, rel=1e-5)
@@ -396,8 +396,8 @@ def test_each_loss_leaves_out_its_own_batches(target, accumulate):
 @both
 def test_later_phases_see_earlier_updates(target):
     trainer, p, q, _ = game(target)
-    told = trainer.step(x=np.ones(2))
-    assert told == {"loss_1": 3.0, "loss_2": pytest.approx((0.6 - 2) ** 2)}
+    reported = trainer.step(x=np.ones(2))
+    assert reported == {"loss_1": 3.0, "loss_2": pytest.approx((0.6 - 2) ** 2)}
     assert p.value == pytest.approx(1 - 0.1 * (2 + 2))
     assert q.value == pytest.approx(2 - 0.2 * 2 * (2 - 0.6))
     history = trainer.fit({"x": np.ones(8)}, batch_size=3, epochs=2, **QUIET)

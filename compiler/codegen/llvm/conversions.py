@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from staticgrad.compiler.codegen.llvm.ir_emitter import Emitter, Value
+from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value
 from staticgrad.compiler.host.processor import has_fma
 
 _BIT = ir.IntType(1)
@@ -65,7 +65,7 @@ def same(count: int, emit: Callable[..., Value], result: Any = None) -> Any:
 
 def elementary(emit: Callable[..., Value], count: int) -> Any:
     """An intrinsic of floats from an emitter of mathlib."""
-    return same(count, lambda b, kind, *args: emit(Emitter(b, args[0].type), *args))
+    return same(count, lambda b, kind, *args: emit(IREmitter(b, args[0].type), *args))
 
 
 def constructor(kind: Any) -> Any:
@@ -123,7 +123,7 @@ def _from_float(b: Any, x: Value, source: Any, target: Any) -> Value:
 
 def _truncated(b: Any, x: Value, width: int) -> Value:
     """X towards zero as a signed integer; its least value where x does not fit."""
-    m, integer = Emitter(b, x.type), ir.IntType(width)
+    m, integer = IREmitter(b, x.type), ir.IntType(width)
     limit = 2.0 ** (width - 1)
     fits = b.and_(m.compare(">=", x, -limit), m.lt(x, limit))
     inside = b.fptosi(m.select(fits, x, 0.0), integer)
@@ -132,7 +132,7 @@ def _truncated(b: Any, x: Value, width: int) -> Value:
 
 def _to_uint64(b: Any, x: Value) -> Value:
     """As int64, and from 2^63 on as the distance to it with the top bit set."""
-    m = Emitter(b, x.type)
+    m = IREmitter(b, x.type)
     large = m.compare(">=", x, 2.0**63)
     low = _truncated(b, m.select(large, m.sub(x, 2.0**63), x), 64)
     top = ir.Constant(low.type, -(1 << 63))
@@ -142,7 +142,7 @@ def _to_uint64(b: Any, x: Value) -> Value:
 def _extreme(name: str, relation: str) -> Callable[..., Value]:
     def emit(b: Any, kind: Any, x: Value, y: Value) -> Value:
         if is_float(kind):
-            return Emitter(b, x.type).llvm(name, x, y)
+            return IREmitter(b, x.type).llvm(name, x, y)
         compare = b.icmp_signed if is_signed(kind) else b.icmp_unsigned
         return b.select(compare(relation, x, y), x, y)
 
@@ -155,7 +155,7 @@ def _negative(b: Any, kind: Any, x: Value) -> Value:
 
 def _absolute(b: Any, kind: Any, x: Value) -> Value:
     if is_float(kind):
-        return Emitter(b, x.type).abs(x)
+        return IREmitter(b, x.type).abs(x)
     if not is_signed(kind):
         return x
     below = b.icmp_signed("<", x, ir.Constant(x.type, 0))
@@ -164,7 +164,7 @@ def _absolute(b: Any, kind: Any, x: Value) -> Value:
 
 def _sign(b: Any, kind: Any, x: Value) -> Value:
     if is_float(kind):
-        m = Emitter(b, x.type)
+        m = IREmitter(b, x.type)
         rest = m.select(m.eq(x, 0.0), 0.0, x)
         return m.select(m.gt(x, 0.0), 1.0, m.select(m.lt(x, 0.0), -1.0, rest))
     one, zero = ir.Constant(x.type, 1), ir.Constant(x.type, 0)
@@ -202,7 +202,7 @@ def _shift(left: bool) -> Callable[..., Value]:
 
 
 def _signbit(b: Any, _kind: Any, x: Value) -> Value:
-    m = Emitter(b, x.type)
+    m = IREmitter(b, x.type)
     return b.icmp_signed("<", m.bits(x), m.whole(0))
 
 
@@ -211,12 +211,12 @@ def _isnan(b: Any, _kind: Any, x: Value) -> Value:
 
 
 def _isinf(b: Any, _kind: Any, x: Value) -> Value:
-    m = Emitter(b, x.type)
+    m = IREmitter(b, x.type)
     return m.eq(m.abs(x), math.inf)
 
 
 def _isfinite(b: Any, _kind: Any, x: Value) -> Value:
-    m = Emitter(b, x.type)
+    m = IREmitter(b, x.type)
     return m.lt(m.abs(x), math.inf)
 
 
@@ -236,7 +236,7 @@ def _llvm(name: str) -> Callable[..., Value]:
         return (
             args[0]
             if not is_float(kind)
-            else Emitter(b, args[0].type).llvm(name, *args)
+            else IREmitter(b, args[0].type).llvm(name, *args)
         )
 
     return emit
@@ -259,7 +259,7 @@ def _multiply_add(b: Any, kind: Any, x: Value, y: Value, z: Value) -> Value:
     if not is_float(kind):
         return b.add(b.mul(x, y), z)
     if has_fma():
-        return Emitter(b, x.type).fma(x, y, z)
+        return IREmitter(b, x.type).fma(x, y, z)
     return b.fadd(b.fmul(x, y), z)
 
 

@@ -12,14 +12,14 @@ from llvmlite import ir
 from numba import types
 
 from staticgrad.compiler.codegen.llvm.conversions import is_signed, same
-from staticgrad.compiler.codegen.llvm.ir_emitter import Emitter, Value, declared
+from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value, declared
 
 _BYTE = ir.IntType(8)
 
 
 def _nextafter(b: Any, _kind: Any, x: Value, y: Value) -> Value:
     """One more or one less as an integer; around 0 the least number with y's sign."""
-    m = Emitter(b, x.type)
+    m = IREmitter(b, x.type)
     bits = m.bits(x)
     away = b.icmp_signed("==", m.lt(x, y), m.gt(x, 0.0))
     step = b.select(away, m.whole(1), m.whole(-1))
@@ -30,7 +30,7 @@ def _nextafter(b: Any, _kind: Any, x: Value, y: Value) -> Value:
     return m.select(b.fcmp_unordered("uno", x, y), m.add(x, y), known)
 
 
-def _scaled(m: Emitter, x: Value) -> tuple[Value, Value]:
+def _scaled(m: IREmitter, x: Value) -> tuple[Value, Value]:
     """X times 2^k where it is subnormal, which it then is not, and that k."""
     small = m.lt(m.abs(x), 2.0 ** (2 - m.bias))
     shift = m.mantissa + 3
@@ -38,7 +38,7 @@ def _scaled(m: Emitter, x: Value) -> tuple[Value, Value]:
     return value, m.b.select(small, m.whole(shift), m.whole(0))
 
 
-def _split(m: Emitter, x: Value) -> Value:
+def _split(m: IREmitter, x: Value) -> Value:
     """Whether x has an exponent: it is neither 0, infinite nor NaN."""
     size = m.abs(x)
     return m.b.and_(m.gt(size, 0.0), m.lt(size, math.inf))
@@ -46,7 +46,7 @@ def _split(m: Emitter, x: Value) -> Value:
 
 def _frexp_exponent(b: Any, _kind: Any, x: Value) -> Value:
     """The e of ``x = f * 2^e`` with ``0.5 <= |f| < 1``; 0 where there is none."""
-    m = Emitter(b, x.type)
+    m = IREmitter(b, x.type)
     value, shift = _scaled(m, x)
     biased = m.iand(m.shr(m.bits(value), m.mantissa), 2 * m.bias + 1)
     exponent = m.isub(m.isub(biased, m.whole(m.bias - 1)), shift)
@@ -56,7 +56,7 @@ def _frexp_exponent(b: Any, _kind: Any, x: Value) -> Value:
 
 def _frexp_fraction(b: Any, _kind: Any, x: Value) -> Value:
     """The f of ``x = f * 2^e`` with ``0.5 <= |f| < 1``; x where there is none."""
-    m = Emitter(b, x.type)
+    m = IREmitter(b, x.type)
     value, _ = _scaled(m, x)
     others = ~((2 * m.bias + 1) << m.mantissa)
     half = (m.bias - 1) << m.mantissa

@@ -14,13 +14,13 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value
-from staticgrad.compiler.codegen.llvm.vectors import Lanes
+from staticgrad.compiler.codegen.llvm.vectors import VectorLanes
 
 At: TypeAlias = "int | Value"
 _LONG = ir.IntType(64)
 
 
-class Code(Lanes):
+class IndexCode(VectorLanes):
     """Registers of one kind, indices, and memory by pointer and index."""
 
     __slots__ = ()

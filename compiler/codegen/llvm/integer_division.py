@@ -12,7 +12,7 @@ from typing import Any
 from llvmlite import ir
 
 from staticgrad.compiler.codegen.llvm.conversions import is_float, is_signed, same
-from staticgrad.compiler.codegen.llvm.ir_emitter import Emitter, Value
+from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value
 
 
 def _divide(b: Any, _kind: Any, x: Value, y: Value) -> Value:
@@ -94,7 +94,7 @@ def _below(b: Any, rest: Value, divisor: Value) -> Value:
 
 def _float_divmod(b: Any, x: Value, y: Value) -> tuple[Value, Value]:
     """(floor(x / y), x - y floor(x / y)) with the signs of NumPy's npy_divmod."""
-    m = Emitter(b, x.type)
+    m = IREmitter(b, x.type)
     rest = b.frem(x, y)
     plain = m.div(m.sub(x, rest), y)
     differ = b.xor(m.lt(rest, 0.0), m.lt(y, 0.0))

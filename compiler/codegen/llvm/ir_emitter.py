@@ -23,7 +23,7 @@ ESTRIN_FROM = 6
 chain is shorter (float64 erf 30 % faster); below, Horner's is."""
 
 
-class Emitter:
+class IREmitter:
     """Arithmetic of one floating-point type."""
 
     __slots__ = ("b", "bias", "integer", "is32", "mantissa", "shift", "type", "width")
@@ -208,9 +208,9 @@ class Emitter:
         odd = [terms[-1]] if len(terms) % 2 else []
         return [self.fma(high, power, low) for low, high in pairs] + odd
 
-    def wide(self) -> Emitter:
+    def wide(self) -> IREmitter:
         """The emitter of float64 beside this one of float32."""
-        return Emitter(self.b, _like(self.type, ir.DoubleType()))
+        return IREmitter(self.b, _like(self.type, ir.DoubleType()))
 
     def widen(self, x: Value) -> Value:
         """float32 to float64."""

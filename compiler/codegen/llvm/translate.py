@@ -37,7 +37,7 @@ from staticgrad.compiler.codegen.llvm.software_pipelining import LEAST, pipeline
 from staticgrad.compiler.codegen.llvm.typed import (
     INT,
     LONG_TYPE,
-    Typed,
+    TypedValue,
     Unsupported,
     binary,
     compare,
@@ -53,7 +53,7 @@ from staticgrad.compiler.codegen.llvm.typed import (
 from staticgrad.compiler.host import numba_internals as internals
 from staticgrad.compiler.host import processor
 from staticgrad.compiler.host.gc_pause import without_collections
-from staticgrad.compiler.host.numba_internals import Module
+from staticgrad.compiler.host.numba_internals import IRModule
 
 Static: TypeAlias = Any
 """A Python object that is known while the source is read: a function, a module."""
@@ -69,10 +69,10 @@ class _Scope:
 
     known: Mapping[str, Static]
     often: frozenset[str]
-    values: dict[str, Typed] = field(default_factory=dict)
-    slots: dict[str, Typed] = field(default_factory=dict)
+    values: dict[str, TypedValue] = field(default_factory=dict)
+    slots: dict[str, TypedValue] = field(default_factory=dict)
     leave: Any = None
-    results: list[Typed] | None = None
+    results: list[TypedValue] | None = None
 
 
 _NUMBERS = {
@@ -85,11 +85,11 @@ _FUNCTIONS = {np.isfinite: NUMBERS["isfinite"]}
 _EXTREMES = {min: "<", max: ">"}
 _BUILTINS = {"min": min, "max": max}
 _WHOLE_REGISTERS = '"prefer-vector-width"="512"'
-"""For LLVM, which vectorises loops by 256 bits on Intel's servers. Measured on a Sapphire
-Rapids: exp, sigmoid, gelu and log1p of 8,192 float32 take 0.75-0.85 of the time."""
+"""LLVM's default on Intel's servers is 256 bits. Measured on a Sapphire Rapids: exp,
+sigmoid, gelu and log1p of 8,192 float32 take 0.75-0.85 of the time."""
 
 
-def translated(text: str, names: Mapping[str, Static], symbol: str) -> Module:
+def translated(text: str, names: Mapping[str, Static], symbol: str) -> IRModule:
     """The IR of the function `kernel` of `text`, whose arguments are int64.
 
     What stands before it makes functions that it calls (tile_calls.py). Raises
@@ -105,13 +105,15 @@ def translated(text: str, names: Mapping[str, Static], symbol: str) -> Module:
     return replace(module, unrolls=True) if unrolls else module
 
 
-def translated_function(function: Callable[..., None], symbol: str) -> Module:
+def translated_function(function: Callable[..., None], symbol: str) -> IRModule:
     """The IR of a Python function that is written in the kernel language."""
     tree, names = _source_of(function)
     return _module(tree, names, symbol)
 
 
-def _module(tree: ast.FunctionDef, names: Mapping[str, Static], symbol: str) -> Module:
+def _module(
+    tree: ast.FunctionDef, names: Mapping[str, Static], symbol: str
+) -> IRModule:
     module = ir.Module(symbol)
     module.triple, module.data_layout = internals.module_header()
     count = len(tree.args.args)
@@ -123,7 +125,7 @@ def _module(tree: ast.FunctionDef, names: Mapping[str, Static], symbol: str) -> 
     entry = function.append_basic_block("entry")
     start = function.append_basic_block("start")
     translator = _Translator(entry, start)
-    arguments = [Typed(INT, argument) for argument in function.args]
+    arguments = [TypedValue(INT, argument) for argument in function.args]
     try:
         with without_collections():
             translator.call(tree, names, arguments)
@@ -133,7 +135,7 @@ def _module(tree: ast.FunctionDef, names: Mapping[str, Static], symbol: str) -> 
     except (AttributeError, LookupError, TypeError, NotImplementedError) as error:
         raise Unsupported(f"{symbol}: {error!r}") from error
     rewrite = pipelined if translator.long and processor.vector_bytes() == 64 else None
-    return Module(symbol, text, translator.unrolls, rewrite)
+    return IRModule(symbol, text, translator.unrolls, rewrite)
 
 
 def _parsed(text: str) -> tuple[list[ast.stmt], ast.FunctionDef]:
@@ -200,8 +202,8 @@ class _Translator:
     # Functions
 
     def call(
-        self, tree: ast.FunctionDef, names: Mapping[str, Static], args: list[Typed]
-    ) -> list[Typed] | None:
+        self, tree: ast.FunctionDef, names: Mapping[str, Static], args: list[TypedValue]
+    ) -> list[TypedValue] | None:
         """The results of a function's body, here and now."""
         outer = self.scope
         self.scope = _Scope(names, _assigned_often(tree))
@@ -257,7 +259,7 @@ class _Translator:
         for name, one in zip(_names_in(target), values, strict=True):
             self._assign(name, one)
 
-    def _several(self, node: ast.expr) -> list[Typed]:
+    def _several(self, node: ast.expr) -> list[TypedValue]:
         """The values of a tuple, written out or returned by a function."""
         if isinstance(node, ast.Tuple):
             return [self._value(element) for element in node.elts]
@@ -267,7 +269,7 @@ class _Translator:
                 return found
         raise Unsupported(ast.unparse(node))
 
-    def _assign(self, name: str, value: Typed) -> None:
+    def _assign(self, name: str, value: TypedValue) -> None:
         value = unliteral(value)
         if name not in self.scope.often:
             self.scope.values[name] = value
@@ -277,16 +279,16 @@ class _Translator:
             slot = self.scope.slots[name] = self._slot(value)
         self._keep(value, slot)
 
-    def _slot(self, like: Typed) -> Typed:
-        return Typed(like.kind, ir.IRBuilder(self.entry).alloca(like.value.type))
+    def _slot(self, like: TypedValue) -> TypedValue:
+        return TypedValue(like.kind, ir.IRBuilder(self.entry).alloca(like.value.type))
 
-    def _keep(self, value: Typed, slot: Typed) -> None:
+    def _keep(self, value: TypedValue, slot: TypedValue) -> None:
         if value.kind != slot.kind:
             raise Unsupported(f"{value.kind} and {slot.kind} of one name")
         self.b.store(value.value, slot.value)
 
-    def _loaded(self, slot: Typed) -> Typed:
-        return Typed(slot.kind, self.b.load(slot.value))
+    def _loaded(self, slot: TypedValue) -> TypedValue:
+        return TypedValue(slot.kind, self.b.load(slot.value))
 
     def _return(self, node: ast.expr | None) -> None:
         if node is not None:
@@ -317,7 +319,7 @@ class _Translator:
         b.position_at_end(body)
         index = b.phi(LONG_TYPE)
         index.add_incoming(start, before)
-        self._assign(name, Typed(INT, index))
+        self._assign(name, TypedValue(INT, index))
         self._body(node.body)
         if b.block is body:  # an innermost loop without branches
             body.instructions[:] = overlapped(body.instructions)
@@ -381,11 +383,11 @@ class _Translator:
 
     # Expressions
 
-    def _value(self, node: ast.expr) -> Typed:
+    def _value(self, node: ast.expr) -> TypedValue:
         """The value of an expression, which is no literal any more."""
         return unliteral(self._expression(node))
 
-    def _expression(self, node: ast.expr) -> Typed:
+    def _expression(self, node: ast.expr) -> TypedValue:
         match node:
             case ast.Constant(value=value):
                 return constant(value)
@@ -396,7 +398,7 @@ class _Translator:
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return negative(self.b, self._expression(operand))
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return Typed(types.boolean, self.b.not_(self._truth(operand)))
+                return TypedValue(types.boolean, self.b.not_(self._truth(operand)))
             case ast.BinOp(left=left, op=op, right=right):
                 return binary(
                     self.b, op, self._expression(left), self._expression(right)
@@ -409,11 +411,11 @@ class _Translator:
                 return self._either(node)
             case ast.Call():
                 found = self._call(node)
-                if isinstance(found, Typed):
+                if isinstance(found, TypedValue):
                     return found
         raise Unsupported(ast.unparse(node))
 
-    def _name(self, name: str) -> Typed:
+    def _name(self, name: str) -> TypedValue:
         if name in self.scope.slots:
             return self._loaded(self.scope.slots[name])
         if name in self.scope.values:
@@ -428,7 +430,7 @@ class _Translator:
             return self.scope.known.get(node.id) or _BUILTINS[node.id]
         raise Unsupported(ast.unparse(node))
 
-    def _all_or_any(self, both: bool, nodes: Sequence[ast.expr]) -> Typed:
+    def _all_or_any(self, both: bool, nodes: Sequence[ast.expr]) -> TypedValue:
         """Conditions until one of them decides."""
         b, after = self.b, self.b.append_basic_block("decided")
         decided = []
@@ -446,9 +448,9 @@ class _Translator:
         for block in decided[:-1]:
             total.add_incoming(ir.Constant(last.type, int(not both)), block)
         total.add_incoming(last, decided[-1])
-        return Typed(types.boolean, total)
+        return TypedValue(types.boolean, total)
 
-    def _either(self, node: ast.IfExp) -> Typed:
+    def _either(self, node: ast.IfExp) -> TypedValue:
         b = self.b
         then, other = b.append_basic_block("then"), b.append_basic_block("else")
         after = b.append_basic_block("after")
@@ -467,11 +469,11 @@ class _Translator:
         merged = b.phi(results[0][0].type)
         for value, block in results:
             merged.add_incoming(value, block)
-        return Typed(kind, merged)
+        return TypedValue(kind, merged)
 
     # Calls
 
-    def _call(self, node: ast.Call) -> Typed | list[Typed] | None:
+    def _call(self, node: ast.Call) -> TypedValue | list[TypedValue] | None:
         function = self._static(node.func)
         args = [self._argument(argument) for argument in node.args]
         if node.keywords:
@@ -488,7 +490,7 @@ class _Translator:
         found = self.call(tree, names, [unliteral(argument) for argument in args])
         return found[0] if found is not None and len(found) == 1 else found
 
-    def _argument(self, node: ast.expr) -> Typed:
+    def _argument(self, node: ast.expr) -> TypedValue:
         """An argument; a tuple becomes an array, or a structure of several types."""
         if not isinstance(node, ast.Tuple):
             return self._expression(node)
@@ -500,4 +502,4 @@ class _Translator:
         total = ir.Constant(form, ir.Undefined)
         for place, value in enumerate(values):
             total = self.b.insert_value(total, value, place)
-        return Typed(types.Tuple(kinds), total)
+        return TypedValue(types.Tuple(kinds), total)

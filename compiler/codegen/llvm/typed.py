@@ -36,7 +36,7 @@ class Unsupported(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class TypedValue:
     """A value and its Numba type; literals keep their literal type."""
 
     kind: Any
@@ -89,53 +89,53 @@ def long(value: int) -> Value:
     return ir.Constant(LONG_TYPE, value)
 
 
-def _is_whole(x: Typed) -> bool:
+def _is_whole(x: TypedValue) -> bool:
     return isinstance(x.kind, types.IntegerLiteral)
 
 
-def unliteral(x: Typed) -> Typed:
+def unliteral(x: TypedValue) -> TypedValue:
     """X as a value of its type and no literal."""
     kind = types.unliteral(x.kind)
-    return x if kind is x.kind else Typed(kind, x.value)
+    return x if kind is x.kind else TypedValue(kind, x.value)
 
 
-def constant(value: Any) -> Typed:
+def constant(value: Any) -> TypedValue:
     """A number or a name of a type in source."""
     if isinstance(value, bool | int | str):
         return _literal(value)
     if isinstance(value, np.uint64):
-        return Typed(types.uint64, ir.Constant(LONG_TYPE, int(value)))
+        return TypedValue(types.uint64, ir.Constant(LONG_TYPE, int(value)))
     if isinstance(value, float):
-        return Typed(types.float64, ir.Constant(ir.DoubleType(), value))
+        return TypedValue(types.float64, ir.Constant(ir.DoubleType(), value))
     raise Unsupported(f"{value!r} as a number")
 
 
 @lru_cache(4096, typed=True)
-def _literal(value: bool | int | str) -> Typed:
+def _literal(value: bool | int | str) -> TypedValue:
     if isinstance(value, bool):
-        return Typed(
+        return TypedValue(
             types.literal(value), ir.Constant(value_type(types.boolean), int(value))
         )
     if isinstance(value, int):
-        return Typed(types.literal(value), long(value))
-    return Typed(types.literal(value), None)
+        return TypedValue(types.literal(value), long(value))
+    return TypedValue(types.literal(value), None)
 
 
-def negative(b: Any, x: Typed) -> Typed:
+def negative(b: Any, x: TypedValue) -> TypedValue:
     """-x."""
     if isinstance(x.value, ir.Constant):
         literal = isinstance(x.kind, types.IntegerLiteral)
         number = -x.value.constant
         kind = types.literal(number) if literal else x.kind
-        return Typed(kind, ir.Constant(x.value.type, number))
+        return TypedValue(kind, ir.Constant(x.value.type, number))
     if x.kind == INT:
-        return Typed(x.kind, b.neg(x.value))
+        return TypedValue(x.kind, b.neg(x.value))
     if is_float(x.kind):
-        return Typed(x.kind, b.fneg(x.value))
+        return TypedValue(x.kind, b.fneg(x.value))
     raise Unsupported(f"the negative of {x.kind}")
 
 
-def binary(b: Any, op: ast.operator, x: Typed, y: Typed) -> Typed:
+def binary(b: Any, op: ast.operator, x: TypedValue, y: TypedValue) -> TypedValue:
     """X op y, by an instruction or as Numba has it."""
     function = _OPERATORS[type(op)]
     if _is_whole(x) and _is_whole(y):
@@ -143,7 +143,7 @@ def binary(b: Any, op: ast.operator, x: Typed, y: Typed) -> Typed:
     x, y = unliteral(x), unliteral(y)
     name = _INSTRUCTIONS.get(x.kind, {}).get(type(op))
     if x.kind == y.kind and name is not None:
-        return Typed(x.kind, getattr(b, name)(x.value, y.value))
+        return TypedValue(x.kind, getattr(b, name)(x.value, y.value))
     if x.kind == y.kind == INT and type(op) in _DIVISIONS:
         definition = internals.definition_of(_DIVISIONS[type(op)])
         assert definition is not None
@@ -151,27 +151,29 @@ def binary(b: Any, op: ast.operator, x: Typed, y: Typed) -> Typed:
     return _by_numba(b, function, x, y)
 
 
-def compare(b: Any, op: ast.cmpop, x: Typed, y: Typed) -> Typed:
+def compare(b: Any, op: ast.cmpop, x: TypedValue, y: TypedValue) -> TypedValue:
     """The truth of a comparison."""
     relation, function = _COMPARISONS[type(op)]
     if x.kind == y.kind and is_float(x.kind):
         # Only "not equal" is true of NaN.
         test = b.fcmp_unordered if relation == "!=" else b.fcmp_ordered
-        return Typed(types.boolean, test(relation, x.value, y.value))
+        return TypedValue(types.boolean, test(relation, x.value, y.value))
     if x.kind == y.kind and x.kind in (INT, types.int32):
         test = b.icmp_signed
-        return Typed(types.boolean, test(relation, x.value, y.value))
+        return TypedValue(types.boolean, test(relation, x.value, y.value))
     return _by_numba(b, function, x, y)
 
 
-def _by_numba(b: Any, function: Callable[..., Any], x: Typed, y: Typed) -> Typed:
+def _by_numba(
+    b: Any, function: Callable[..., Any], x: TypedValue, y: TypedValue
+) -> TypedValue:
     kind, emit = internals.operator_of(function, (x.kind, y.kind))
-    return Typed(kind, emit(b, (x.value, y.value)))
+    return TypedValue(kind, emit(b, (x.value, y.value)))
 
 
 def intrinsic(
-    b: Any, define: Callable[..., Any], literal: bool, args: Sequence[Typed]
-) -> Typed:
+    b: Any, define: Callable[..., Any], literal: bool, args: Sequence[TypedValue]
+) -> TypedValue:
     """What an intrinsic emits; `literal` says that it wants literal types."""
     if not literal:
         args = [unliteral(argument) for argument in args]
@@ -185,23 +187,23 @@ def intrinsic(
         for argument, kind in zip(args, signature.args, strict=True)
     ]
     context = internals.target_context()
-    return Typed(signature.return_type, emit(context, b, signature, values))
+    return TypedValue(signature.return_type, emit(context, b, signature, values))
 
 
-def converted(b: Any, x: Typed, kind: Any) -> Typed:
+def converted(b: Any, x: TypedValue, kind: Any) -> TypedValue:
     """X as another type of number."""
     if x.kind is kind:
         return x
     if x.kind == kind or types.unliteral(x.kind) == types.unliteral(kind):
-        return Typed(kind, x.value)
+        return TypedValue(kind, x.value)
     x = unliteral(x)
     number = isinstance(x.kind, types.Number | types.Boolean)
     if not number or not isinstance(kind, types.Number | types.Boolean):
         raise Unsupported(f"{x.kind} as {kind}")
-    return Typed(kind, convert(b, x.value, x.kind, kind))
+    return TypedValue(kind, convert(b, x.value, x.kind, kind))
 
 
-def together(x: Typed, y: Typed) -> Any:
+def together(x: TypedValue, y: TypedValue) -> Any:
     """The type of either of two values: the same, or int64 of signed integers."""
     if x.kind == y.kind:
         return x.kind
@@ -210,9 +212,9 @@ def together(x: Typed, y: Typed) -> Any:
     raise Unsupported(f"either {x.kind} or {y.kind}")
 
 
-def extreme(b: Any, relation: str, x: Typed, y: Typed) -> Typed:
+def extreme(b: Any, relation: str, x: TypedValue, y: TypedValue) -> TypedValue:
     """The smaller ("<") or larger (">") of two int64."""
     if x.kind != INT or y.kind != INT:
         raise Unsupported("an extreme of other numbers than int64")
     first = b.icmp_signed(relation, x.value, y.value)
-    return Typed(INT, b.select(first, x.value, y.value))
+    return TypedValue(INT, b.select(first, x.value, y.value))

@@ -22,7 +22,7 @@ _LONG = ir.IntType(64)
 _LANE_BYTES = 16  # shuffles within 16 bytes are the cheap ones on x86
 
 
-class Lanes:
+class VectorLanes:
     """One kind of register: `count` lanes of `element`, `size` bytes each."""
 
     __slots__ = ("b", "bits", "count", "element", "size", "type")

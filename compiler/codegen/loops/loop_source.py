@@ -29,14 +29,14 @@ from staticgrad.compiler.codegen.loops.search_text import Searches
 from staticgrad.compiler.codegen.loops.shifted_values import Shifted, shifted
 from staticgrad.compiler.codegen.loops.split_bodies import (
     BLOCK,
-    Piece,
+    BodySection,
     Pieces,
     is_tied,
     pieces_of,
     repeats,
 )
 from staticgrad.compiler.codegen.loops.statements import (
-    Names,
+    ValueNames,
     access_text,
     compute_text,
     index_text,
@@ -107,7 +107,7 @@ class _Kernel:
 
     def __init__(self, kernel: LoopKernel) -> None:
         self.kernel = kernel
-        self.names = Names()
+        self.names = ValueNames()
         self.writer = Writer(depth=1)
         self.near = near_statements(kernel)
         self.pieces = pieces_of(kernel)
@@ -248,7 +248,7 @@ class _Kernel:
         pieces = self.pieces.get(id(loop))
         ahead = self._looks_ahead(loop.body) and not is_tied(loop)
         if pieces is None and (ahead or drawn_in_blocks(loop)):
-            pieces = Pieces((Piece(loop.body, (), ()),), ())
+            pieces = Pieces((BodySection(loop.body, (), ()),), ())
         if pieces is not None:
             self.blocks(loop, pieces, first, last)
             return
@@ -384,7 +384,7 @@ class _Kernel:
         with self.writer.indented():
             self._again(texts, 1)
 
-    def _text_of(self, loop: Loop, piece: Piece) -> Writer:
+    def _text_of(self, loop: Loop, piece: BodySection) -> Writer:
         whole, self.writer = self.writer, Writer()
         self.piece(loop, piece)
         text, self.writer = self.writer, whole
@@ -408,7 +408,7 @@ class _Kernel:
         name = self.names.define(statement.result, statement.dtype)
         return f"{name} = load(c{area}, {index})"
 
-    def piece(self, loop: Loop, piece: Piece) -> None:
+    def piece(self, loop: Loop, piece: BodySection) -> None:
         """The loop over one piece; see trigonometric_loops.py for sin and cos."""
         if not any(map(self.guarded, piece.body)):
             self._walk(loop, piece, exact=False)
@@ -434,7 +434,7 @@ class _Kernel:
         with self.writer.indented():
             self._walk(loop, piece, exact=True)
 
-    def _walk(self, loop: Loop, piece: Piece, exact: bool) -> None:
+    def _walk(self, loop: Loop, piece: BodySection, exact: bool) -> None:
         self._span(f"i{loop.axis}")
         with self.writer.indented():
             self._take(loop, piece)
@@ -443,7 +443,7 @@ class _Kernel:
                 place = f"c{area}, i{loop.axis} - block"
                 self.writer.line(f"store({place}, {self.names.value(value)})")
 
-    def _take(self, loop: Loop, piece: Piece) -> None:
+    def _take(self, loop: Loop, piece: BodySection) -> None:
         for value, area in piece.taken:
             name = self.names.value(value)
             self.writer.line(f"{name} = load(c{area}, i{loop.axis} - block)")

@@ -22,7 +22,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from staticgrad.compiler.codegen.llvm.index_code import At, Code
+from staticgrad.compiler.codegen.llvm.index_code import At, IndexCode
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value
 from staticgrad.compiler.codegen.llvm.kernel_pointers import Pointer
 from staticgrad.compiler.host import processor
@@ -127,7 +127,7 @@ def running_sum(
 
     def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
         lanes = processor.vector_bytes() * 8 // bits
-        c = Code(b, bits, lanes)
+        c = IndexCode(b, bits, lanes)
         places = [
             c.pointer(c.at(address, index))
             for address, index in ((args[0], args[1]), (args[2], args[3]))
@@ -141,7 +141,7 @@ def running_sum(
 
 
 def _emit(
-    c: Code,
+    c: IndexCode,
     source: Value,
     target: Value,
     count: Value,
@@ -176,7 +176,7 @@ def _emit(
     return c.b.load(state)
 
 
-def _as(c: Code, x: Value, kind: Any) -> Value:
+def _as(c: IndexCode, x: Value, kind: Any) -> Value:
     """A float, in the precision of another type."""
     if x.type == kind:
         return x
@@ -184,7 +184,7 @@ def _as(c: Code, x: Value, kind: Any) -> Value:
     return c.b.fpext(x, kind) if is_wide else c.b.fptrunc(x, kind)
 
 
-def _turned(c: Code, source: Value, index: At, mask: Value | None) -> Value:
+def _turned(c: IndexCode, source: Value, index: At, mask: Value | None) -> Value:
     """The elements before a place, the nearest in the first lane."""
     order = list(reversed(range(c.count)))
     if mask is not None:
@@ -194,7 +194,7 @@ def _turned(c: Code, source: Value, index: At, mask: Value | None) -> Value:
     return c.shuffle(x, x, order)
 
 
-def _within(c: Code, x: Value) -> Value:
+def _within(c: IndexCode, x: Value) -> Value:
     """The running sums of the lanes; -0.0 is added where there is no lane before."""
     nothing = ir.Constant(c.type, [-0.0] * c.count)
     step = 1

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from staticgrad.compiler.codegen.loops.extremes import LARGEST
 from staticgrad.compiler.codegen.loops.searching import Extreme, extremes_of, search_of
-from staticgrad.compiler.codegen.loops.statements import Names, access_text
+from staticgrad.compiler.codegen.loops.statements import ValueNames, access_text
 from staticgrad.compiler.codegen.text_emitter import Writer
 from staticgrad.compiler.kernel_ir.kernels import (
     Accumulate,
@@ -24,7 +24,7 @@ class Text(Protocol):
     """What writes a kernel, as far as is needed here."""
 
     writer: Writer
-    names: Names
+    names: ValueNames
 
     def statements(self, body: tuple[Statement, ...], exact: bool) -> None:
         """Lines of `body`."""

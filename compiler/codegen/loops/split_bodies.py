@@ -55,7 +55,7 @@ _OPERATIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class BodySection:
     """Statements that run in one loop.
 
     `taken` are values that earlier pieces have put into scratch, `given` those that
@@ -71,7 +71,7 @@ class Piece:
 class Pieces:
     """A loop's body in pieces; `areas` are the dtypes of what is carried."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[BodySection, ...]
     areas: tuple[DType, ...]
 
 
@@ -200,7 +200,7 @@ def _carried(
             taken[number].append(value)
     areas, dtypes = _areas(taken, given)
     pieces = tuple(
-        Piece(
+        BodySection(
             (*again[n].values(), *body[first:last]),
             tuple((value, areas[value]) for value in taken[n]),
             tuple((value, areas[value]) for value in given[n]),

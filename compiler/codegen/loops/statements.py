@@ -52,7 +52,7 @@ _TYPED = re.compile(r"[a-z_]+\(|\{\d+\}|[-+*(), ]")
 _ARITHMETIC = re.compile(r"[-+*]")
 
 
-class Names:
+class ValueNames:
     """What values, registers and sizes are called, given out on first use."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ def is_ranked(combine: Combine, dtype: DType) -> bool:
     return combine in _RANK and kind_of(dtype) == "f"
 
 
-def statement_text(statement: Statement, names: Names) -> str:
+def statement_text(statement: Statement, names: ValueNames) -> str:
     """The line of a statement other than a Loop; empty for a Number."""
     match statement:
         case Number(result, value, dtype):
@@ -143,7 +143,7 @@ def statement_text(statement: Statement, names: Names) -> str:
     raise CompilerBug(f"codegen requires a statement, got {statement!r}")
 
 
-def compute_text(statement: Compute, names: Names) -> str:
+def compute_text(statement: Compute, names: ValueNames) -> str:
     """The expression of a Compute, converted to its dtype where that may be needed."""
     kind, stored = type_name(statement.dtype), stored_name(statement.dtype)
     arguments = [names.value(number) for number in statement.args]
@@ -155,7 +155,7 @@ def compute_text(statement: Compute, names: Names) -> str:
     return f"{kind}({text})"
 
 
-def access_text(access: Access, names: Names) -> str:
+def access_text(access: Access, names: ValueNames) -> str:
     """``pointer, index``, the arguments of load and store."""
     number = access.operand
     pointer = f"p{number}" if number >= 0 else f"s{-1 - number}"
@@ -166,7 +166,7 @@ def access_text(access: Access, names: Names) -> str:
 def index_text(
     strides: Sequence[Dim],
     offset: Dim,
-    names: Names,
+    names: ValueNames,
     dynamic: tuple[int, Dim] | None = None,
 ) -> str:
     """``offset + sum(strides * indices) + dynamic``.
@@ -221,13 +221,13 @@ def identity(combine: Combine, dtype: DType) -> float | int | bool:
     return int(limits.min if sign < 0 else limits.max)
 
 
-def _scaled(name: str, stride: Dim, names: Names) -> str:
+def _scaled(name: str, stride: Dim, names: ValueNames) -> str:
     if stride == 1:
         return name
     return f"-{name}" if stride == -1 else f"{name} * {names.dim(stride)}"
 
 
-def _attr_text(value: Any, names: Names) -> str:
+def _attr_text(value: Any, names: ValueNames) -> str:
     if isinstance(value, Foreign):
         return value.symbol
     if isinstance(value, np.dtype):
@@ -250,7 +250,7 @@ def _keeps_type(template: str, dtype: DType, dtypes: Sequence[DType]) -> bool:
     return _TYPED.sub("", template) == ""
 
 
-def _check_text(statement: CheckIndex, names: Names) -> str:
+def _check_text(statement: CheckIndex, names: ValueNames) -> str:
     arguments = (
         names.value(statement.value),
         names.dim(statement.extent),
@@ -263,7 +263,7 @@ def _check_text(statement: CheckIndex, names: Names) -> str:
     return f"{result} = check_index({', '.join(arguments)})"
 
 
-def _invoke_text(statement: Invoke, names: Names) -> str:
+def _invoke_text(statement: Invoke, names: ValueNames) -> str:
     """A call with arrays, or, of a Python function, with addresses and sizes."""
     where = (names.value(statement.position), f"site + {statement.site}", "status")
     if statement.target < 0:
@@ -281,14 +281,14 @@ def _with_mode(statement: Invoke) -> list[tuple[Block, bool]]:
     return [(block, n >= first) for n, block in enumerate(statement.arrays)]
 
 
-def _array_text(block: Block, is_result: bool, names: Names) -> str:
+def _array_text(block: Block, is_result: bool, names: ValueNames) -> str:
     shape = "".join(f"{names.dim(size)}, " for size in block.shape)
     kind = "filled" if is_result else "seen"
     place = access_text(block.first, names)
     return f"{kind}({place}, {f'({shape.strip()})' if shape else None})"
 
 
-def _accumulate_text(statement: Accumulate, names: Names) -> str:
+def _accumulate_text(statement: Accumulate, names: ValueNames) -> str:
     value = names.value(statement.value)
     if names.dtype(statement.value) != statement.dtype:
         value = f"{type_name(statement.dtype)}({value})"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 
-from staticgrad.compiler.codegen.llvm.ir_emitter import Emitter, Value
+from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value
 from staticgrad.compiler.codegen.math.vector_exponential import reduce_exp, scaled
 from staticgrad.compiler.codegen.math.vector_logarithm import log
 
@@ -95,7 +95,7 @@ ERFINV_LIMIT = (5.0, 6.25)
 ERFINV_TAIL_CENTRE = (3.125, 4.26)
 
 
-def _over_gaussian(m: Emitter, a: Value, k: float, fit: tuple[float, ...]) -> Value:
+def _over_gaussian(m: IREmitter, a: Value, k: float, fit: tuple[float, ...]) -> Value:
     """g(u), u = k / (a + k), with the error of the division carried along."""
     total = m.add(a, k)
     lost = m.sub(a, m.sub(total, k))
@@ -107,14 +107,14 @@ def _over_gaussian(m: Emitter, a: Value, k: float, fit: tuple[float, ...]) -> Va
     return m.fma(u, value, m.mul(low, value))
 
 
-def _gaussian(m: Emitter, x: Value, low: Value, factor: Value) -> Value:
+def _gaussian(m: IREmitter, x: Value, low: Value, factor: Value) -> Value:
     """Factor exp(x + low) for x <= 0: a subnormal result is rounded once."""
     x = m.at_least(x, m.pick(-104.0, -746.0))
     reduced = reduce_exp(m, x, low)
     return scaled(m, m.mul(reduced.one_plus(m), factor), reduced)
 
 
-def erfc(m: Emitter, x: Value) -> Value:
+def erfc(m: IREmitter, x: Value) -> Value:
     """1 - erf(x), small results exact too."""
     a = m.at_most(m.abs(x), m.pick(10.1, 27.3))
     g = _over_gaussian(m, a, m.pick(*ERFC_K), m.pick(ERFC_F32, ERFC_F64))
@@ -124,7 +124,7 @@ def erfc(m: Emitter, x: Value) -> Value:
     return m.select(m.lt(x, 0.0), m.sub(2.0, y), y)
 
 
-def gelu(m: Emitter, x: Value) -> Value:
+def gelu(m: IREmitter, x: Value) -> Value:
     """X times the normal distribution function of x; -0 at -inf."""
     a = m.at_most(m.abs(x), m.pick(14.4, 38.7))
     g = _over_gaussian(m, a, m.pick(*GELU_K), m.pick(GELU_F32, GELU_F64))
@@ -136,7 +136,7 @@ def gelu(m: Emitter, x: Value) -> Value:
     return m.select(m.lt(x, 0.0), m.neg(tail), right)
 
 
-def erfinv(m: Emitter, x: Value) -> Value:
+def erfinv(m: IREmitter, x: Value) -> Value:
     """The inverse of erf; infinite at -1 and 1, NaN beyond."""
     size = m.abs(x)
     w = m.neg(log(m, m.fma(m.neg(size), size, 1.0)))
@@ -149,7 +149,7 @@ def erfinv(m: Emitter, x: Value) -> Value:
     return m.select(m.eq(size, 1.0), m.copysign(math.inf, x), m.mul(x, value))
 
 
-def _with_low(m: Emitter, x: Value, fit: tuple[float, ...], low: float) -> Value:
+def _with_low(m: IREmitter, x: Value, fit: tuple[float, ...], low: float) -> Value:
     """The polynomial, with the lowest coefficient in two parts."""
     rest = m.fma(m.polynomial(x, fit[1:]), x, low)
     return m.add(rest, fit[0])

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from staticgrad.compiler.codegen.llvm.ir_emitter import Emitter, Value
+from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value
 
 LOG2_E = 1.4426950408889634
 LN2_F32 = (0.6931471824645996, -1.9046542121259336e-09)
@@ -70,12 +70,12 @@ class Reduced(NamedTuple):
     high: Value
     rest: Value
 
-    def one_plus(self, m: Emitter) -> Value:
+    def one_plus(self, m: IREmitter) -> Value:
         """1 + high + rest."""
         return m.add(m.add(self.high, self.rest), 1.0)
 
 
-def reduce_exp(m: Emitter, x: Value, low: Value | None = None) -> Reduced:
+def reduce_exp(m: IREmitter, x: Value, low: Value | None = None) -> Reduced:
     """The core of exp(x + low), for x already within the range of exp."""
     ln2 = m.pick(LN2_F32, LN2_F64)
     shifted = m.fma(x, LOG2_E, m.shift)
@@ -89,13 +89,13 @@ def reduce_exp(m: Emitter, x: Value, low: Value | None = None) -> Reduced:
     return Reduced(shifted, n, high, m.fma(m.mul(r, r), tail, correction))
 
 
-def power_of_two(m: Emitter, shifted: Value, offset: int = 0) -> Value:
+def power_of_two(m: IREmitter, shifted: Value, offset: int = 0) -> Value:
     """2^(n + offset), a normal number, from n in the lowest bits of `shifted`."""
     exponent = m.iadd(m.bits(shifted), m.bias + offset)
     return m.from_bits(m.shl(exponent, m.mantissa))
 
 
-def scaled(m: Emitter, y: Value, reduced: Reduced) -> Value:
+def scaled(m: IREmitter, y: Value, reduced: Reduced) -> Value:
     """Y 2^n, rounded once, whether the result is normal or not."""
     half = m.bits(m.fma(reduced.n, 0.5, m.shift + m.bias))
     rest = m.iadd(m.isub(m.bits(reduced.shifted), half), 2 * m.bias)
@@ -110,19 +110,19 @@ class Turns(NamedTuple):
     n: Value
     bits: Value
 
-    def power(self, m: Emitter) -> Value:
+    def power(self, m: IREmitter) -> Value:
         """2^n where the offset is the bias of the exponent."""
         return m.from_bits(m.shl(self.bits, m.mantissa))
 
 
-def _turns(m: Emitter, x: Value, per_turn: float, offset: int) -> Turns:
+def _turns(m: IREmitter, x: Value, per_turn: float, offset: int) -> Turns:
     """The turns of x, for float32; `per_turn` is 1 / ln 2 times a power of 2."""
     magic = m.shift + offset
     shifted = m.fma(x, per_turn, magic)
     return Turns(m.sub(shifted, magic), m.bits(shifted))
 
 
-def _grown(m: Emitter, y: Value, x: Value, turns: Turns) -> Value:
+def _grown(m: IREmitter, y: Value, x: Value, turns: Turns) -> Value:
     """Y 2^n rounded once, for y in [0.5, 2) that grows with x; the offset is -1.
 
     The exponent of y becomes that of y 2^(n - 1), which 2 is multiplied with, or for
@@ -135,35 +135,35 @@ def _grown(m: Emitter, y: Value, x: Value, turns: Turns) -> Value:
     return m.fma(m.from_bits(grown), factor, m.sub(turns.n, turns.n))
 
 
-def exp(m: Emitter, x: Value) -> Value:
+def exp(m: IREmitter, x: Value) -> Value:
     """The exponential."""
     return exp_below(m, m.at_most(x, m.pick(89.0, 710.0)))
 
 
-def exp_below(m: Emitter, x: Value) -> Value:
+def exp_below(m: IREmitter, x: Value) -> Value:
     """exp(x) for x that is known not to overflow."""
     x = m.at_least(x, m.pick(-104.0, -746.0))
     return _exp_f32(m, x) if m.is32 else _exp_reduced(m, x)
 
 
-def exp_sum(m: Emitter, x: Value, low: Value) -> Value:
+def exp_sum(m: IREmitter, x: Value, low: Value) -> Value:
     """exp(x + low), where low is a correction far below x."""
     x = m.at_least(m.at_most(x, m.pick(89.0, 710.0)), m.pick(-104.0, -746.0))
     return _exp_reduced(m, x, low)
 
 
-def _exp_reduced(m: Emitter, x: Value, low: Value | None = None) -> Value:
+def _exp_reduced(m: IREmitter, x: Value, low: Value | None = None) -> Value:
     reduced = reduce_exp(m, x, low)
     return scaled(m, reduced.one_plus(m), reduced)
 
 
-def _exp_f32(m: Emitter, x: Value) -> Value:
+def _exp_f32(m: IREmitter, x: Value) -> Value:
     turns = _turns(m, x, LOG2_E, -1)
     r = m.fma(turns.n, -LN2_F32[1], m.fma(turns.n, -LN2_F32[0], x))
     return _grown(m, m.horner(r, (1.0, 1.0, *EXP_F32)), x, turns)
 
 
-def exp2(m: Emitter, x: Value) -> Value:
+def exp2(m: IREmitter, x: Value) -> Value:
     """2 ** x = 2^n exp(r ln 2), with r ln 2 in two parts; exact for whole x."""
     x = m.at_least(m.at_most(x, m.pick(129.0, 1025.0)), m.pick(-151.0, -1076.0))
     ln2 = m.pick(LN2_F32, LN2_F64)
@@ -178,13 +178,13 @@ def exp2(m: Emitter, x: Value) -> Value:
     return scaled(m, reduced.one_plus(m), reduced)
 
 
-def expm1(m: Emitter, x: Value) -> Value:
+def expm1(m: IREmitter, x: Value) -> Value:
     """exp(x) - 1, with small results exact to their last place."""
     inside = m.at_least(m.at_most(x, m.pick(89.0, 710.0)), m.pick(-20.0, -40.0))
     return m.pick(_expm1_f32, _expm1_f64)(m, x, inside)
 
 
-def _expm1_f32(m: Emitter, x: Value, inside: Value) -> Value:
+def _expm1_f32(m: IREmitter, x: Value, inside: Value) -> Value:
     turns = _turns(m, inside, LOG2_E, m.bias - 1)
     r = m.fma(turns.n, -LN2_F32[0], inside)
     r = m.fma(turns.n, -LN2_F32[1], r)
@@ -193,12 +193,12 @@ def _expm1_f32(m: Emitter, x: Value, inside: Value) -> Value:
     return m.copysign(m.add(y, y), x)
 
 
-def _less_one(m: Emitter, r: Value) -> Value:
+def _less_one(m: IREmitter, r: Value) -> Value:
     """exp(r) - 1 for float32 |r| <= ln(2) / 2."""
     return m.fma(m.mul(r, r), m.horner(r, EXP_F32), r)
 
 
-def _expm1_f64(m: Emitter, x: Value, inside: Value) -> Value:
+def _expm1_f64(m: IREmitter, x: Value, inside: Value) -> Value:
     reduced = reduce_exp(m, inside)
     half = power_of_two(m, reduced.shifted, -1)
     base = m.fma(half, reduced.high, m.sub(half, 0.5))
@@ -207,14 +207,14 @@ def _expm1_f64(m: Emitter, x: Value, inside: Value) -> Value:
     return m.select(tiny, x, m.add(y, y))
 
 
-def tanh(m: Emitter, x: Value) -> Value:
+def tanh(m: IREmitter, x: Value) -> Value:
     """exp(2|x|) - 1 over exp(2|x|) + 1, with the sign of x."""
     size = m.abs(x)
     clamped = m.at_most(size, m.pick(10.0, 20.0))
     return m.signed(m.pick(_tanh_f32, _tanh_f64)(m, size, clamped), x)
 
 
-def _tanh_f32(m: Emitter, _size: Value, clamped: Value) -> Value:
+def _tanh_f32(m: IREmitter, _size: Value, clamped: Value) -> Value:
     """H / (h + 1) for h = (exp(2 a) - 1) / 2, both times BALANCE."""
     turns = _turns(m, clamped, 2 * LOG2_E, m.bias - 1)
     r = m.fma(turns.n, -LN2_F32[0], m.add(clamped, clamped))
@@ -226,7 +226,7 @@ def _tanh_f32(m: Emitter, _size: Value, clamped: Value) -> Value:
     return m.div(above, m.add(above, BALANCE))
 
 
-def _tanh_f64(m: Emitter, size: Value, clamped: Value) -> Value:
+def _tanh_f64(m: IREmitter, size: Value, clamped: Value) -> Value:
     """1 - 2 / (exp(2 a) + 1) for large a, near zero without cancellation."""
     reduced = reduce_exp(m, m.add(clamped, clamped))
     scale = power_of_two(m, reduced.shifted)
@@ -238,12 +238,12 @@ def _tanh_f64(m: Emitter, size: Value, clamped: Value) -> Value:
     return m.select(m.compare_or_nan("<", size, 2.0**-28), size, y)
 
 
-def sigmoid(m: Emitter, x: Value) -> Value:
+def sigmoid(m: IREmitter, x: Value) -> Value:
     """1 / (1 + exp(-x))."""
     return m.pick(_sigmoid_f32, _sigmoid_f64)(m, x)
 
 
-def _sigmoid_f32(m: Emitter, x: Value) -> Value:
+def _sigmoid_f32(m: IREmitter, x: Value) -> Value:
     """C / (c + c exp(-x)), c = 2^-64 BALANCE: exp(104) does not overflow.
 
     From x = 40 on, where the clamp is, the result is 1.
@@ -257,19 +257,19 @@ def _sigmoid_f32(m: Emitter, x: Value) -> Value:
     return m.div(above, m.fma(grown, turns.power(m), above))
 
 
-def _sigmoid_f64(m: Emitter, x: Value) -> Value:
+def _sigmoid_f64(m: IREmitter, x: Value) -> Value:
     """From exp(-|x|), which cannot overflow."""
     z = exp_below(m, m.neg(m.abs(x)))
     top = m.select(m.compare(">=", x, 0.0), 1.0, z)
     return m.div(top, m.add(z, 1.0))
 
 
-def erf(m: Emitter, x: Value) -> Value:
+def erf(m: IREmitter, x: Value) -> Value:
     """The error function."""
     return m.pick(_erf_f32, _erf_f64)(m, x)
 
 
-def _erf_f32(m: Emitter, x: Value) -> Value:
+def _erf_f32(m: IREmitter, x: Value) -> Value:
     """1 - exp(-t), t = a + a P(a) a fit of -log(erfc(a)) for a = |x|.
 
     t = n ln 2 + r: 1 - 2^-n exp(-r) = 2^-n (1 - exp(-r)) + (1 - 2^-n).
@@ -283,7 +283,7 @@ def _erf_f32(m: Emitter, x: Value) -> Value:
     return m.copysign(y, x)
 
 
-def _erf_f64(m: Emitter, x: Value) -> Value:
+def _erf_f64(m: IREmitter, x: Value) -> Value:
     """X + x P(x^2) below 1; beyond, 1 - exp(Q(|x| - 1)), Q a fit of log(erfc)."""
     size = m.abs(x)
     small = m.fma(x, m.polynomial(m.mul(x, x), ERF_F64), x)

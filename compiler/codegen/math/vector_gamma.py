@@ -18,7 +18,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from staticgrad.compiler.codegen.llvm.ir_emitter import Emitter, Value, declared
+from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value, declared
 from staticgrad.compiler.codegen.math.vector_logarithm import log, power
 
 LGAMMA = (
@@ -53,7 +53,7 @@ STIRLING_FROM = 8.0
 SHIFT = 10
 
 
-def in_float64(function: Callable[..., Value], m: Emitter, *args: Value) -> Value:
+def in_float64(function: Callable[..., Value], m: IREmitter, *args: Value) -> Value:
     """`function` through float64 where m is of float32."""
     if not m.is32:
         return function(m, *args)
@@ -61,29 +61,29 @@ def in_float64(function: Callable[..., Value], m: Emitter, *args: Value) -> Valu
     return m.narrow(wide)
 
 
-def lgamma(m: Emitter, x: Value) -> Value:
+def lgamma(m: IREmitter, x: Value) -> Value:
     """The logarithm of |gamma(x)|; infinite at 0 and at negative whole numbers."""
     return in_float64(_lgamma, m, x)
 
 
-def digamma(m: Emitter, x: Value) -> Value:
+def digamma(m: IREmitter, x: Value) -> Value:
     """The derivative of lgamma; NaN at negative whole numbers, infinite at 0."""
     return in_float64(_digamma, m, x)
 
 
-def zeta(m: Emitter, x: Value, s: Value) -> Value:
+def zeta(m: IREmitter, x: Value, s: Value) -> Value:
     """The sum of (x + k) ** -s over k = 0, 1, ..., for whole s >= 2."""
     return in_float64(_zeta, m, x, s)
 
 
-def _sin_pi(m: Emitter, r: Value) -> Value:
+def _sin_pi(m: IREmitter, r: Value) -> Value:
     """sin(pi r) for |r| <= 1/2."""
     angle = m.mul(r, math.pi)
     square = m.mul(angle, angle)
     return m.fma(m.mul(square, angle), m.polynomial(square, SIN_PI), angle)
 
 
-def _lgamma(m: Emitter, x: Value) -> Value:
+def _lgamma(m: IREmitter, x: Value) -> Value:
     size = m.abs(x)
     positive = _lgamma_positive(m, size)
     distance = m.abs(_sin_pi(m, m.sub(size, m.rint(size))))
@@ -95,7 +95,7 @@ def _lgamma(m: Emitter, x: Value) -> Value:
     return m.select(edge, math.inf, y)
 
 
-def _lgamma_positive(m: Emitter, x: Value) -> Value:
+def _lgamma_positive(m: IREmitter, x: Value) -> Value:
     small, large = m.lt(x, 1.0), m.compare(">=", x, STIRLING_FROM)
     near, factor = m.select(small, m.add(x, 1.0), x), m.number(1.0)
     for _ in range(int(STIRLING_FROM) - 3):
@@ -114,7 +114,7 @@ def _lgamma_positive(m: Emitter, x: Value) -> Value:
     return m.select(large, lead, below)
 
 
-def _digamma(m: Emitter, x: Value) -> Value:
+def _digamma(m: IREmitter, x: Value) -> Value:
     negative = m.lt(x, 0.0)
     y = _digamma_positive(m, m.select(negative, m.sub(1.0, x), x))
     r = m.sub(x, m.rint(x))
@@ -126,7 +126,7 @@ def _digamma(m: Emitter, x: Value) -> Value:
     return m.select(m.eq(x, 0.0), m.copysign(math.inf, m.neg(x)), y)
 
 
-def _digamma_positive(m: Emitter, x: Value) -> Value:
+def _digamma_positive(m: IREmitter, x: Value) -> Value:
     """At x + 10, less 1 / x + ... + 1 / (x + 9) as one quotient, where x < 10."""
     near = m.lt(x, float(SHIFT))
     low = m.select(near, x, 1.0)
@@ -144,7 +144,7 @@ def _digamma_positive(m: Emitter, x: Value) -> Value:
     return m.add(m.sub(log(m, far), lost), tail)
 
 
-def _zeta(m: Emitter, x: Value, s: Value) -> Value:
+def _zeta(m: IREmitter, x: Value, s: Value) -> Value:
     """Below 0: zeta(f) + (-1)^s (zeta(1 - f) - zeta(1 - x)), f = x - floor(x)."""
     r = m.sub(x, m.rint(x))
     left = m.lt(r, 0.0)
@@ -163,20 +163,20 @@ def _zeta(m: Emitter, x: Value, s: Value) -> Value:
     return m.select(whole, math.inf, y)
 
 
-def _positive_zeta(m: Emitter, x: Value, s: Value) -> Value:
+def _positive_zeta(m: IREmitter, x: Value, s: Value) -> Value:
     """A call: inlined, it would be there three times, and compile for longer."""
     kind = ir.FunctionType(m.type, [m.type, m.type])
     function = declared(m.b.module, "staticgrad_zeta", kind)
     if not function.blocks:
         function.linkage = "internal"
         function.attributes.add("noinline")
-        inside = Emitter(ir.IRBuilder(), m.type)
+        inside = IREmitter(ir.IRBuilder(), m.type)
         inside.b.position_at_end(function.append_basic_block())
         inside.b.ret(_zeta_sum(inside, *function.args))
     return m.b.call(function, [x, s])
 
 
-def _zeta_sum(m: Emitter, x: Value, s: Value) -> Value:
+def _zeta_sum(m: IREmitter, x: Value, s: Value) -> Value:
     base, total = _zeta_terms(m, x, s)
     last = power(m, base, m.neg(s))
     series = m.number(0.0)
@@ -191,7 +191,7 @@ def _zeta_sum(m: Emitter, x: Value, s: Value) -> Value:
     return m.select(m.eq(x, math.inf), 0.0, m.add(total, tail))
 
 
-def _zeta_terms(m: Emitter, x: Value, s: Value) -> tuple[Value, Value]:
+def _zeta_terms(m: IREmitter, x: Value, s: Value) -> tuple[Value, Value]:
     """(x + n, the sum of n terms), where x + n is at least ten more than s."""
     b: Any = m.b
     before = b.block

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 
-from staticgrad.compiler.codegen.llvm.ir_emitter import Emitter, Value
+from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value
 from staticgrad.compiler.codegen.math.vector_exponential import reduce_exp, scaled
 from staticgrad.compiler.codegen.math.vector_logarithm import Pair, log1p_pair
 
@@ -23,7 +23,7 @@ INVERSE_MATTERS_BELOW = 40.0
 """exp(-2 |x|) is nothing beside 1 where n, and so |x| / ln 2, is above this."""
 
 
-def sinh(m: Emitter, x: Value) -> Value:
+def sinh(m: IREmitter, x: Value) -> Value:
     """The hyperbolic sine."""
     size = m.abs(x)
     square = m.mul(size, size)
@@ -33,12 +33,12 @@ def sinh(m: Emitter, x: Value) -> Value:
     return m.copysign(y, x)
 
 
-def cosh(m: Emitter, x: Value) -> Value:
+def cosh(m: IREmitter, x: Value) -> Value:
     """The hyperbolic cosine."""
     return _half_sum(m, m.abs(x), subtract=False)
 
 
-def _half_sum(m: Emitter, size: Value, subtract: bool) -> Value:
+def _half_sum(m: IREmitter, size: Value, subtract: bool) -> Value:
     """(exp(a) + exp(-a)) / 2, or their difference: 2^(n-1) (s + low +- 4^-n / s)."""
     reduced = reduce_exp(m, m.at_most(size, m.pick(90.0, 711.0)))
     s = m.add(reduced.high, 1.0)
@@ -51,13 +51,13 @@ def _half_sum(m: Emitter, size: Value, subtract: bool) -> Value:
     return scaled(m, m.mul(m.add(s, rest), 0.5), reduced)
 
 
-def _two_sum(m: Emitter, x: Value, y: Value) -> Pair:
+def _two_sum(m: IREmitter, x: Value, y: Value) -> Pair:
     """X + y exactly, for |x| >= |y|."""
     high = m.add(x, y)
     return Pair(high, m.add(m.sub(x, high), y))
 
 
-def _log_of(m: Emitter, x: Value, argument: Pair) -> Value:
+def _log_of(m: IREmitter, x: Value, argument: Pair) -> Value:
     """log1p(argument), or log(2 x) where x is so large that they are equal."""
     huge = m.gt(x, m.pick(2.0**26, 2.0**55))
     high, low = m.select(huge, x, argument.high), m.select(huge, -0.0, argument.low)
@@ -65,7 +65,7 @@ def _log_of(m: Emitter, x: Value, argument: Pair) -> Value:
     return m.select(m.lt(x, math.inf), y, x)
 
 
-def asinh(m: Emitter, x: Value) -> Value:
+def asinh(m: IREmitter, x: Value) -> Value:
     """The inverse of sinh."""
     size = m.abs(x)
     square = m.mul(size, size)
@@ -76,7 +76,7 @@ def asinh(m: Emitter, x: Value) -> Value:
     return m.copysign(m.select(tiny, size, y), x)
 
 
-def acosh(m: Emitter, x: Value) -> Value:
+def acosh(m: IREmitter, x: Value) -> Value:
     """The inverse of cosh, 0 or more; NaN below 1."""
     t = m.sub(x, 1.0)
     lost = m.sub(m.sub(x, t), 1.0)
@@ -90,7 +90,7 @@ def acosh(m: Emitter, x: Value) -> Value:
     return m.select(m.compare_or_nan(">=", x, 1.0), y, math.nan)
 
 
-def atanh(m: Emitter, x: Value) -> Value:
+def atanh(m: IREmitter, x: Value) -> Value:
     """The inverse of tanh; infinite at -1 and 1, NaN beyond."""
     size = m.abs(x)
     double, below = m.add(size, size), m.sub(1.0, size)

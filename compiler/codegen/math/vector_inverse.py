@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from staticgrad.compiler.codegen.llvm.ir_emitter import Emitter, Value
+from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value
 
 HALF_PI_F32 = (1.5707963705062866, -4.371138828673793e-08)
 HALF_PI_F64 = (1.5707963267948966, 6.123233995736766e-17)
@@ -54,7 +54,7 @@ class _Arc(NamedTuple):
     tail: Value
 
 
-def atan(m: Emitter, x: Value) -> Value:
+def atan(m: IREmitter, x: Value) -> Value:
     """The arc tangent."""
     size = m.abs(x)
     large = m.gt(size, 1.0)
@@ -65,14 +65,14 @@ def atan(m: Emitter, x: Value) -> Value:
     return m.copysign(y, x)
 
 
-def _atan_tail(m: Emitter, v: Value) -> Value:
+def _atan_tail(m: IREmitter, v: Value) -> Value:
     """atan(v) - v for |v| <= 1."""
     square = m.mul(v, v)
     cube = m.mul(square, v)
     return m.mul(cube, m.polynomial(square, m.pick(ATAN_F32, ATAN_F64)))
 
 
-def atan2(m: Emitter, y: Value, x: Value) -> Value:
+def atan2(m: IREmitter, y: Value, x: Value) -> Value:
     """The angle of the point (x, y), between -pi and pi, with C99's special cases."""
     width, height = m.abs(x), m.abs(y)
     steep = m.gt(height, width)
@@ -90,7 +90,7 @@ def atan2(m: Emitter, y: Value, x: Value) -> Value:
     return m.select(unknown, math.nan, m.copysign(angle, y))
 
 
-def _arc(m: Emitter, x: Value) -> _Arc:
+def _arc(m: IREmitter, x: Value) -> _Arc:
     size = m.abs(x)
     large = m.gt(size, 0.5)
     z = m.select(large, m.fma(size, -0.5, 0.5), m.mul(size, size))
@@ -99,7 +99,7 @@ def _arc(m: Emitter, x: Value) -> _Arc:
     return _Arc(large, z, v, tail)
 
 
-def asin(m: Emitter, x: Value) -> Value:
+def asin(m: IREmitter, x: Value) -> Value:
     """The arc sine; NaN outside of [-1, 1]."""
     arc = _arc(m, x)
     high, low = m.pick(HALF_PI_F32, HALF_PI_F64)
@@ -109,7 +109,7 @@ def asin(m: Emitter, x: Value) -> Value:
     return m.copysign(m.select(arc.large, far, near), x)
 
 
-def acos(m: Emitter, x: Value) -> Value:
+def acos(m: IREmitter, x: Value) -> Value:
     """The arc cosine; NaN outside of [-1, 1]."""
     arc = _arc(m, x)
     high, low = m.pick(HALF_PI_F32, HALF_PI_F64)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from staticgrad.compiler.codegen.llvm.ir_emitter import Emitter, Value
+from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value
 from staticgrad.compiler.codegen.math.vector_exponential import (
     LN2_F32,
     LN2_F64,
@@ -73,11 +73,11 @@ class Pair(NamedTuple):
     low: Value
 
 
-def _root_half(m: Emitter) -> int:
+def _root_half(m: IREmitter) -> int:
     return int(m.pick(ROOT_HALF_F32, ROOT_HALF_F64))
 
 
-def _exponent(m: Emitter, offset_bits: Value) -> Value:
+def _exponent(m: IREmitter, offset_bits: Value) -> Value:
     """The top bits, a signed exponent, as a float."""
     if m.is32:
         exponent = m.b.ashr(offset_bits, m.whole(m.mantissa))
@@ -87,7 +87,7 @@ def _exponent(m: Emitter, offset_bits: Value) -> Value:
     return m.sub(shifted, 2.0**m.mantissa + 2.0 ** (m.width - 1 - m.mantissa))
 
 
-def split(m: Emitter, x: Value, subnormals: bool = True) -> tuple[Value, Value]:
+def split(m: IREmitter, x: Value, subnormals: bool = True) -> tuple[Value, Value]:
     """(e, m) with x = 2^e m, m in [sqrt(1/2), sqrt(2)), for positive finite x."""
     root, extra = _root_half(m), m.mantissa + 1
     start = m.whole(root)
@@ -100,7 +100,7 @@ def split(m: Emitter, x: Value, subnormals: bool = True) -> tuple[Value, Value]:
     return _exponent(m, bits), m.from_bits(m.iadd(fraction, root))
 
 
-def _log_parts(m: Emitter, f: Value) -> tuple[Value, Value]:
+def _log_parts(m: IREmitter, f: Value) -> tuple[Value, Value]:
     """log1p(f) = f - half + rest."""
     half = m.mul(m.mul(f, f), 0.5)
     s = m.div(f, m.add(f, 2.0))
@@ -109,7 +109,7 @@ def _log_parts(m: Emitter, f: Value) -> tuple[Value, Value]:
     return half, m.mul(s, m.add(half, tail))
 
 
-def _log1p_f32(m: Emitter, f: Value) -> Value:
+def _log1p_f32(m: IREmitter, f: Value) -> Value:
     """log1p(f) = f - s (f - s^2 P(s^2)), s = f / (f + 2)."""
     s = m.div(f, m.add(f, 2.0))
     square = m.mul(s, s)
@@ -117,14 +117,14 @@ def _log1p_f32(m: Emitter, f: Value) -> Value:
     return m.fma(m.neg(s), inner, f)
 
 
-def _log_of(m: Emitter, e: Value, f: Value) -> Value:
+def _log_of(m: IREmitter, e: Value, f: Value) -> Value:
     """E ln 2 + log1p(f); float32 does not need the second part of ln 2."""
     if m.is32:
         return m.fma(e, LN2_F32[0], _log1p_f32(m, f))
     return _log_sum(m, e, f, m.number(-0.0))
 
 
-def _log_sum(m: Emitter, e: Value, f: Value, low: Value) -> Value:
+def _log_sum(m: IREmitter, e: Value, f: Value, low: Value) -> Value:
     """E ln 2 + log1p(f) + low, the largest added last."""
     ln2 = m.pick(LN2_F32, LN2_F64)
     half, rest = _log_parts(m, f)
@@ -132,19 +132,19 @@ def _log_sum(m: Emitter, e: Value, f: Value, low: Value) -> Value:
     return m.fma(e, ln2[0], m.sub(f, m.sub(half, tail)))
 
 
-def log(m: Emitter, x: Value) -> Value:
+def log(m: IREmitter, x: Value) -> Value:
     """The natural logarithm; -inf at 0, NaN below."""
     e, significand = split(m, x)
     return _log_edges(m, x, _log_of(m, e, m.sub(significand, 1.0)))
 
 
-def log_inside(m: Emitter, x: Value) -> Value:
+def log_inside(m: IREmitter, x: Value) -> Value:
     """The natural logarithm of positive normal numbers; garbage for others."""
     e, significand = split(m, x, subnormals=False)
     return _log_of(m, e, m.sub(significand, 1.0))
 
 
-def log2(m: Emitter, x: Value) -> Value:
+def log2(m: IREmitter, x: Value) -> Value:
     """The logarithm to base 2, exact for powers of 2."""
     e, product = _times_log(m, x, m.pick(LOG2_E_F32, LOG2_E_F64))
     total = m.add(e, product.high)
@@ -153,7 +153,7 @@ def log2(m: Emitter, x: Value) -> Value:
     return _log_edges(m, x, m.add(total, m.add(product.low, rest)))
 
 
-def log10(m: Emitter, x: Value) -> Value:
+def log10(m: IREmitter, x: Value) -> Value:
     """The logarithm to base 10."""
     e, product = _times_log(m, x, m.pick(LOG10_E_F32, LOG10_E_F64))
     high, low = m.pick(LOG10_2_F32, LOG10_2_F64)
@@ -165,7 +165,9 @@ def log10(m: Emitter, x: Value) -> Value:
     return _log_edges(m, x, m.add(total, rest))
 
 
-def _times_log(m: Emitter, x: Value, factor: tuple[float, float]) -> tuple[Value, Pair]:
+def _times_log(
+    m: IREmitter, x: Value, factor: tuple[float, float]
+) -> tuple[Value, Pair]:
     """(e, log(m) times a constant in two parts) where x = 2^e m."""
     e, significand = split(m, x)
     f = m.sub(significand, 1.0)
@@ -177,20 +179,20 @@ def _times_log(m: Emitter, x: Value, factor: tuple[float, float]) -> tuple[Value
     return e, Pair(product.high, tail)
 
 
-def _log_edges(m: Emitter, x: Value, y: Value) -> Value:
+def _log_edges(m: IREmitter, x: Value, y: Value) -> Value:
     """Y, a logarithm of x, with its special values."""
     y = _infinite_if(m, x, y)
     edge = m.select(m.eq(x, 0.0), -math.inf, math.nan)
     return m.select(m.compare_or_nan(">", x, 0.0), y, edge)
 
 
-def _infinite_if(m: Emitter, x: Value, y: Value) -> Value:
+def _infinite_if(m: IREmitter, x: Value, y: Value) -> Value:
     """Y, but x where that is inf or NaN: max(y, x - M) for M, the largest number."""
     beyond = m.sub(x, m.pick(*LARGEST))
     return m.select(m.gt(y, beyond), y, beyond)
 
 
-def log1p(m: Emitter, x: Value) -> Value:
+def log1p(m: IREmitter, x: Value) -> Value:
     """log(1 + x): 1 + x = 2^e (1 + f) where f = 2^-e x + (2^-e - 1) rounds once."""
     bits = m.isub(m.bits(m.add(x, 1.0)), _root_half(m))
     field = m.iand(bits, -(1 << m.mantissa))
@@ -205,7 +207,7 @@ def log1p(m: Emitter, x: Value) -> Value:
     return m.select(m.compare_or_nan(">", x, -1.0), y, edge)
 
 
-def log1p_pair(m: Emitter, x: Pair, doubled: Value | None = None) -> Value:
+def log1p_pair(m: IREmitter, x: Pair, doubled: Value | None = None) -> Value:
     """log(1 + high + low) of finite numbers, plus log(2) where `doubled` holds."""
     u = m.add(x.high, 1.0)
     back = m.sub(u, 1.0)
@@ -225,13 +227,13 @@ def log1p_pair(m: Emitter, x: Pair, doubled: Value | None = None) -> Value:
     return _log_sum(m, e, f, m.sub(part, m.sub(f, first)))
 
 
-def softplus(m: Emitter, x: Value) -> Value:
+def softplus(m: IREmitter, x: Value) -> Value:
     """log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|))."""
     z = exp_below(m, m.neg(m.abs(x)))
     return m.add(m.at_least(x, 0.0), _log1p_unit(m, z))
 
 
-def _log1p_unit(m: Emitter, z: Value) -> Value:
+def _log1p_unit(m: IREmitter, z: Value) -> Value:
     """log(1 + z) for z in [0, 1]: 1 + z is not taken apart, but halved if large."""
     ln2 = m.pick(LN2_F32, LN2_F64)
     large = m.gt(z, math.sqrt(2) - 1)
@@ -243,14 +245,14 @@ def _log1p_unit(m: Emitter, z: Value) -> Value:
     return m.add(m.select(large, ln2[0], 0.0), m.sub(f, tail))
 
 
-def power(m: Emitter, x: Value, y: Value) -> Value:
+def power(m: IREmitter, x: Value, y: Value) -> Value:
     """X ** y with C99's special cases."""
     size = m.abs(x)
     result = m.pick(_power_f32, _power_f64)(m, size, y)
     return _power_special(m, x, y, result)
 
 
-def _power_special(m: Emitter, x: Value, y: Value, result: Value) -> Value:
+def _power_special(m: IREmitter, x: Value, y: Value, result: Value) -> Value:
     whole, half = m.eq(m.rint(y), y), m.mul(y, 0.5)
     odd = m.b.and_(whole, m.compare_or_nan("!=", m.rint(half), half))
     negative = m.b.icmp_signed("<", m.bits(x), m.whole(0))
@@ -263,7 +265,7 @@ def _power_special(m: Emitter, x: Value, y: Value, result: Value) -> Value:
     return m.select(one, 1.0, result)
 
 
-def _power_f32(m: Emitter, size: Value, y: Value) -> Value:
+def _power_f32(m: IREmitter, size: Value, y: Value) -> Value:
     """Through float64: the logarithm to 2^-35, the exponential to 2^-26."""
     d = m.wide()
     base, exponent = m.widen(size), m.widen(y)
@@ -278,14 +280,14 @@ def _power_f32(m: Emitter, size: Value, y: Value) -> Value:
     return m.narrow(grown)
 
 
-def _log_special(m: Emitter, size: Value, log_size: Value) -> Value:
+def _log_special(m: IREmitter, size: Value, log_size: Value) -> Value:
     """log_size where it can be: -inf for 0, inf and NaN for themselves."""
     finite = m.lt(size, math.inf)
     inside = m.select(finite, log_size, size)
     return m.select(m.eq(size, 0.0), -math.inf, inside)
 
 
-def _power_f64(m: Emitter, size: Value, y: Value) -> Value:
+def _power_f64(m: IREmitter, size: Value, y: Value) -> Value:
     e, significand = split(m, size)
     log_size = _log_pair(m, e, significand)
     high = _log_special(m, size, log_size.high)
@@ -297,13 +299,13 @@ def _power_f64(m: Emitter, size: Value, y: Value) -> Value:
     return exp_sum(m, product, m.select(moderate, rest, 0.0))
 
 
-def _product(m: Emitter, x: Value, y: Value | float) -> Pair:
+def _product(m: IREmitter, x: Value, y: Value | float) -> Pair:
     """X y, exactly."""
     high = m.mul(x, y)
     return Pair(high, m.fma(x, y, m.neg(high)))
 
 
-def _log_pair(m: Emitter, e: Value, significand: Value) -> Pair:
+def _log_pair(m: IREmitter, e: Value, significand: Value) -> Pair:
     """E ln 2 + log(significand) in two parts, from s = (m - 1) / (m + 1)."""
     s = _quotient(m, significand)
     square = _product(m, s.high, s.high)
@@ -316,7 +318,7 @@ def _log_pair(m: Emitter, e: Value, significand: Value) -> Pair:
     return _with_exponent(m, e, Pair(m.add(half, half), m.add(half_low, half_low)))
 
 
-def _quotient(m: Emitter, significand: Value) -> Pair:
+def _quotient(m: IREmitter, significand: Value) -> Pair:
     """(m - 1) / (m + 1), with the remainder of the division."""
     f, g = m.sub(significand, 1.0), m.add(significand, 1.0)
     g_low = m.sub(significand, m.sub(g, 1.0))
@@ -326,7 +328,7 @@ def _quotient(m: Emitter, significand: Value) -> Pair:
     return Pair(high, m.mul(remainder, inverse))
 
 
-def _log_series(m: Emitter, square: Pair) -> Pair:
+def _log_series(m: IREmitter, square: Pair) -> Pair:
     """Z / 3 + z^2 Q(z) for z = s^2, in two parts."""
     third, third_low = 1 / 3, 1.850371707708594e-17
     square_square = m.mul(square.high, square.high)
@@ -338,7 +340,7 @@ def _log_series(m: Emitter, square: Pair) -> Pair:
     return Pair(high, m.add(m.sub(lead.high, high), low))
 
 
-def _with_exponent(m: Emitter, e: Value, log_m: Pair) -> Pair:
+def _with_exponent(m: IREmitter, e: Value, log_m: Pair) -> Pair:
     """E ln 2 + log_m."""
     lead = _product(m, e, LN2_F64[0])
     lead_low = m.fma(e, LN2_F64[1], lead.low)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from staticgrad.compiler.codegen.llvm.ir_emitter import Emitter, Value
+from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value
 
 CBRT_F32 = (
     1.5418938398361206, -0.8099732995033264, 0.3177645802497864, -0.04993823543190956,
@@ -22,17 +22,17 @@ CBRT_F64 = (
 )  # fmt: skip
 
 
-def sqrt(m: Emitter, x: Value) -> Value:
+def sqrt(m: IREmitter, x: Value) -> Value:
     """The square root, correctly rounded."""
     return m.sqrt(x)
 
 
-def rsqrt(m: Emitter, x: Value) -> Value:
+def rsqrt(m: IREmitter, x: Value) -> Value:
     """1 / sqrt(x)."""
     return m.div(1.0, m.sqrt(x))
 
 
-def cbrt(m: Emitter, x: Value) -> Value:
+def cbrt(m: IREmitter, x: Value) -> Value:
     """The cube root, with the sign of x."""
     size, lift = m.abs(x), m.pick(24, 54)
     tiny = m.lt(size, m.pick(2.0**-126, 2.0**-1022))
@@ -51,7 +51,7 @@ def cbrt(m: Emitter, x: Value) -> Value:
     return m.copysign(m.select(plain, y, size), x)
 
 
-def _cbrt_significand(m: Emitter, significand: Value, rest: Value) -> Value:
+def _cbrt_significand(m: IREmitter, significand: Value, rest: Value) -> Value:
     """The cube root of significand 2^rest."""
     first, second = m.eq(rest, 0.0), m.eq(rest, 1.0)
     value = m.mul(significand, m.select(first, 1.0, m.select(second, 2.0, 4.0)))
@@ -69,7 +69,7 @@ def _cbrt_significand(m: Emitter, significand: Value, rest: Value) -> Value:
     return m.fma(m.mul(residual, -1 / 3), square, y)
 
 
-def hypot(m: Emitter, x: Value, y: Value) -> Value:
+def hypot(m: IREmitter, x: Value, y: Value) -> Value:
     """sqrt(x^2 + y^2) without overflow; infinite if one is, NaN or not."""
     width, height = m.abs(x), m.abs(y)
     larger = m.select(m.gt(height, width), height, width)

@@ -20,7 +20,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from staticgrad.compiler.codegen.llvm.ir_emitter import Emitter, Value, declared
+from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value, declared
 
 FAR_F32 = 0x47C00000
 """The bits of 98304: from here on float32 is reduced in float64."""
@@ -52,32 +52,32 @@ Reduced = tuple[Value, Value | None, Value]
 """(r, low, q): x = n pi/2 + r + low, and q = n modulo 4 in its low two bits."""
 
 
-def sin(m: Emitter, x: Value) -> Value:
+def sin(m: IREmitter, x: Value) -> Value:
     """The sine of near x; garbage for far ones."""
     return _sin(m, x, _reduce(m, x))
 
 
-def cos(m: Emitter, x: Value) -> Value:
+def cos(m: IREmitter, x: Value) -> Value:
     """The cosine of near x; garbage for far ones."""
     return _cos(m, x, _reduce(m, x))
 
 
-def tan(m: Emitter, x: Value) -> Value:
+def tan(m: IREmitter, x: Value) -> Value:
     """The tangent of near x; garbage for far ones."""
     return _tan(m, x, _reduce_closely(m, x))
 
 
-def _sin(m: Emitter, x: Value, reduced: Reduced) -> Value:
+def _sin(m: IREmitter, x: Value, reduced: Reduced) -> Value:
     r, low, quadrant = reduced
     return m.select(m.eq(x, 0.0), x, _quadrant_value(m, r, low, quadrant))
 
 
-def _cos(m: Emitter, x: Value, reduced: Reduced) -> Value:
+def _cos(m: IREmitter, x: Value, reduced: Reduced) -> Value:
     r, low, quadrant = reduced
     return _quadrant_value(m, r, low, m.iadd(quadrant, 1))
 
 
-def _tan(m: Emitter, x: Value, reduced: Reduced) -> Value:
+def _tan(m: IREmitter, x: Value, reduced: Reduced) -> Value:
     r, low, quadrant = reduced
     odd = m.b.icmp_unsigned("!=", m.iand(quadrant, 1), m.whole(0))
     square = m.mul(r, r)
@@ -94,27 +94,27 @@ def _tan(m: Emitter, x: Value, reduced: Reduced) -> Value:
     return m.select(m.eq(x, 0.0), x, y)
 
 
-def sin_any(m: Emitter, x: Value) -> Value:
+def sin_any(m: IREmitter, x: Value) -> Value:
     """The sine of every x."""
     return _any(m, x, "sin", sin, _sin)
 
 
-def cos_any(m: Emitter, x: Value) -> Value:
+def cos_any(m: IREmitter, x: Value) -> Value:
     """The cosine of every x."""
     return _any(m, x, "cos", cos, _cos)
 
 
-def tan_any(m: Emitter, x: Value) -> Value:
+def tan_any(m: IREmitter, x: Value) -> Value:
     """The tangent of every x."""
     return _any(m, x, "tan", tan, _tan)
 
 
-def distance_bits(m: Emitter, x: Value) -> Value:
+def distance_bits(m: IREmitter, x: Value) -> Value:
     """The bits of |x|: an integer, at least FAR_F32 or FAR_F64 where x is far."""
     return m.iand(m.bits(x), (1 << (m.width - 1)) - 1)
 
 
-def _reduce(m: Emitter, x: Value) -> Reduced:
+def _reduce(m: IREmitter, x: Value) -> Reduced:
     if m.is32:
         return _reduce_f32(m, x)
     shifted = m.fma(x, 2 / math.pi, m.shift)
@@ -129,7 +129,7 @@ def _reduce(m: Emitter, x: Value) -> Reduced:
     return total, m.add(m.sub(r, total), low), m.bits(shifted)
 
 
-def _reduce_f32(m: Emitter, x: Value) -> Reduced:
+def _reduce_f32(m: IREmitter, x: Value) -> Reduced:
     shifted = m.fma(x, 2 / math.pi, m.shift)
     n = m.sub(shifted, m.shift)
     for part in HALF_PI_F32:
@@ -137,12 +137,12 @@ def _reduce_f32(m: Emitter, x: Value) -> Reduced:
     return x, None, m.bits(shifted)
 
 
-def _reduce_closely(m: Emitter, x: Value) -> Reduced:
+def _reduce_closely(m: IREmitter, x: Value) -> Reduced:
     """Through float64 for float32: a quotient needs it, and tan what is rounded off."""
     return _reduce_in_f64(m, x) if m.is32 else _reduce(m, x)
 
 
-def _reduce_in_f64(m: Emitter, x: Value) -> Reduced:
+def _reduce_in_f64(m: IREmitter, x: Value) -> Reduced:
     d, wide = m.wide(), m.widen(x)
     shifted = d.fma(wide, 2 / math.pi, d.shift)
     n = d.sub(shifted, d.shift)
@@ -152,7 +152,7 @@ def _reduce_in_f64(m: Emitter, x: Value) -> Reduced:
     return total, low, m.b.trunc(d.bits(shifted), m.integer)
 
 
-def sine_and_cosine(m: Emitter, r: Value, quadrant: Value) -> tuple[Value, Value]:
+def sine_and_cosine(m: IREmitter, r: Value, quadrant: Value) -> tuple[Value, Value]:
     """Both of r + quadrant * pi/2, for |r| <= pi/4; from one pair of polynomials."""
     square = m.mul(r, r)
     sine, cosine = _sine(m, r, square, None), _cosine(m, r, square, None)
@@ -164,7 +164,9 @@ def sine_and_cosine(m: Emitter, r: Value, quadrant: Value) -> tuple[Value, Value
     )
 
 
-def _quadrant_value(m: Emitter, r: Value, low: Value | None, quadrant: Value) -> Value:
+def _quadrant_value(
+    m: IREmitter, r: Value, low: Value | None, quadrant: Value
+) -> Value:
     """sin(r + n pi/2), from both polynomials."""
     square = m.mul(r, r)
     sine, cosine = _sine(m, r, square, low), _cosine(m, r, square, low)
@@ -172,13 +174,13 @@ def _quadrant_value(m: Emitter, r: Value, low: Value | None, quadrant: Value) ->
     return _signed(m, m.select(odd, cosine, sine), quadrant)
 
 
-def _signed(m: Emitter, y: Value, quadrant: Value) -> Value:
+def _signed(m: IREmitter, y: Value, quadrant: Value) -> Value:
     """Y, or -y in the lower half plane."""
     sign = m.shl(m.shr(quadrant, 1), m.width - 1)
     return m.from_bits(m.ixor(m.bits(y), sign))
 
 
-def _sine(m: Emitter, r: Value, square: Value, low: Value | None) -> Value:
+def _sine(m: IREmitter, r: Value, square: Value, low: Value | None) -> Value:
     cube = m.mul(square, r)
     if m.is32 or low is None:
         return m.fma(cube, m.polynomial(square, m.pick(SIN_F32, SIN_F64)), r)
@@ -186,7 +188,7 @@ def _sine(m: Emitter, r: Value, square: Value, low: Value | None) -> Value:
     return m.add(r, m.add(tail, m.mul(low, m.fma(square, -0.5, 1.0))))
 
 
-def _cosine(m: Emitter, r: Value, square: Value, low: Value | None) -> Value:
+def _cosine(m: IREmitter, r: Value, square: Value, low: Value | None) -> Value:
     if m.is32:
         tail = m.fma(square, m.polynomial(square, COS_F32), -0.5)
         return m.fma(square, tail, 1.0)
@@ -200,23 +202,23 @@ def _cosine(m: Emitter, r: Value, square: Value, low: Value | None) -> Value:
     return m.add(lead, tail)
 
 
-Near = Callable[[Emitter, Value], Value]
-Rest = Callable[[Emitter, Value, Reduced], Value]
+Near = Callable[[IREmitter, Value], Value]
+Rest = Callable[[IREmitter, Value, Reduced], Value]
 """What is left to do after the reduction."""
 
 
-def _any(m: Emitter, x: Value, name: str, near: Near, rest: Rest) -> Value:
+def _any(m: IREmitter, x: Value, name: str, near: Near, rest: Rest) -> Value:
     """A call: inlined, LLVM would run libm for every lane, and compile for longer."""
     kind = ir.FunctionType(m.type, [m.type])
     function = declared(m.b.module, f"staticgrad_{name}_f{m.width}", kind)
     if not function.blocks:
         function.linkage = "internal"
         function.attributes.add("noinline")
-        _define_any(Emitter(ir.IRBuilder(), m.type), function, name, near, rest)
+        _define_any(IREmitter(ir.IRBuilder(), m.type), function, name, near, rest)
     return m.b.call(function, [x])
 
 
-def _define_any(m: Emitter, function: Any, name: str, near: Near, rest: Rest) -> None:
+def _define_any(m: IREmitter, function: Any, name: str, near: Near, rest: Rest) -> None:
     m.b.position_at_end(function.append_basic_block())
     x = function.args[0]
     distance = distance_bits(m, x)
@@ -228,11 +230,11 @@ def _define_any(m: Emitter, function: Any, name: str, near: Near, rest: Rest) ->
     m.b.ret(near(m, x))
 
 
-def _at_least(m: Emitter, distance: Value, limit: int) -> Value:
+def _at_least(m: IREmitter, distance: Value, limit: int) -> Value:
     return m.b.icmp_unsigned(">=", distance, m.whole(limit))
 
 
-def _libm(m: Emitter, x: Value, name: str) -> Value:
+def _libm(m: IREmitter, x: Value, name: str) -> Value:
     double = ir.DoubleType()
     kind = ir.FunctionType(double, [double])
     y = m.b.call(declared(m.b.module, name, kind), [m.widen(x) if m.is32 else x])

@@ -31,7 +31,7 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 
-from staticgrad.compiler.codegen.llvm.ir_emitter import Emitter, Value, declared
+from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value, declared
 from staticgrad.compiler.codegen.math.vector_logarithm import log_inside
 from staticgrad.compiler.codegen.math.vector_trigonometry import sine_and_cosine
 from staticgrad.compiler.codegen.random.philox_ir import LANES, block, chosen, lanes
@@ -75,36 +75,36 @@ def _whole(x: Value, value: int) -> Value:
 
 
 def _uniform32(b: Any, x: Value) -> Value:
-    m = Emitter(b, _like(x, ir.FloatType()))
+    m = IREmitter(b, _like(x, ir.FloatType()))
     return m.mul(b.sitofp(b.lshr(x, _whole(x, 8)), m.type), 2.0**-24)
 
 
 def uniform64(b: Any, x: Value) -> Value:
     """53 bits of words, of two joined as one, as numbers in [0, 1)."""
-    m = Emitter(b, _like(x, ir.DoubleType()))
+    m = IREmitter(b, _like(x, ir.DoubleType()))
     first = b.lshr(b.and_(x, _whole(x, 0xFFFFFFFF)), _whole(x, 5))
     high, low = _as_double(m, first), _as_double(m, b.lshr(x, _whole(x, 38)))
     return m.mul(m.add(m.mul(high, 2.0**26), low), 2.0**-53)
 
 
-def _as_double(m: Emitter, x: Value) -> Value:
+def _as_double(m: IREmitter, x: Value) -> Value:
     """A whole number below 2^52; AVX2 converts no 64-bit integers."""
     exponent = (m.bias + m.mantissa) << m.mantissa
     return m.sub(m.from_bits(m.ior(x, exponent)), 2.0**m.mantissa)
 
 
 def _normal32(b: Any, x: Value, y: Value) -> tuple[Value, Value]:
-    m = Emitter(b, _like(x, ir.FloatType()))
+    m = IREmitter(b, _like(x, ir.FloatType()))
     u = m.mul(m.add(b.uitofp(x, m.type), 0.5), 2.0**-32)
     return _box_muller(m, u, y)
 
 
 def _normal64(b: Any, x: Value, y: Value) -> tuple[Value, Value]:
-    m = Emitter(b, _like(x, ir.DoubleType()))
+    m = IREmitter(b, _like(x, ir.DoubleType()))
     return _box_muller(m, m.sub(1.0, uniform64(b, x)), y)
 
 
-def _box_muller(m: Emitter, u: Value, turn: Value) -> tuple[Value, Value]:
+def _box_muller(m: IREmitter, u: Value, turn: Value) -> tuple[Value, Value]:
     """Two normal numbers of u in (0, 1] and an angle: the integer over 2^width turns.
 
     The quarter turn that is nearest is taken off while the angle is an integer, so
@@ -116,7 +116,7 @@ def _box_muller(m: Emitter, u: Value, turn: Value) -> tuple[Value, Value]:
     return m.mul(radius, cosine), m.mul(radius, sine)
 
 
-def _turned(m: Emitter, turn: Value, width: int) -> tuple[Value, Value]:
+def _turned(m: IREmitter, turn: Value, width: int) -> tuple[Value, Value]:
     """(r, q): the angle of an integer of `width` bits is r + q pi/2, |r| <= pi/4."""
     b, quarter = m.b, _whole(turn, width - 2)
     quadrant = b.lshr(b.add(turn, _whole(turn, 1 << (width - 3))), quarter)
@@ -125,7 +125,7 @@ def _turned(m: Emitter, turn: Value, width: int) -> tuple[Value, Value]:
     return r, quadrant
 
 
-def normal_of(m: Emitter, u: Value, word: Value) -> Value:
+def normal_of(m: IREmitter, u: Value, word: Value) -> Value:
     """A float64 normal number of u in (0, 1] and a word, by the cosine alone."""
     r, quadrant = _turned(m, word, 32)
     _, cosine = sine_and_cosine(m, r, m.b.zext(quadrant, _LONG))

@@ -13,7 +13,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from staticgrad.compiler.codegen.llvm.ir_emitter import Emitter, Value, declared
+from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value, declared
 from staticgrad.compiler.codegen.math.vector_exponential import exp
 from staticgrad.compiler.codegen.math.vector_gamma import digamma, in_float64
 from staticgrad.compiler.codegen.math.vector_logarithm import log
@@ -33,12 +33,12 @@ def gamma(b: Any, key: Sequence[Value], index: Value, a: Value) -> Value:
     return called(b, "staticgrad_gamma", _define_gamma, [*key, index, a])
 
 
-def gamma_slope(m: Emitter, a: Value, x: Value) -> Value:
+def gamma_slope(m: IREmitter, a: Value, x: Value) -> Value:
     """dx/da where the distribution function keeps its value."""
     return in_float64(_slope, m, a, x)
 
 
-def _slope(m: Emitter, a: Value, x: Value) -> Value:
+def _slope(m: IREmitter, a: Value, x: Value) -> Value:
     return called(m.b, "staticgrad_gamma_slope", _define_slope, [a, x])
 
 
@@ -59,7 +59,7 @@ def _define_gamma(function: Any) -> None:
     *key, index, a = function.args
     entry, tries, done = (function.append_basic_block(n) for n in ("", "try", "done"))
     b: Any = ir.IRBuilder(entry)
-    m = Emitter(b, _DOUBLE)
+    m = IREmitter(b, _DOUBLE)
     small = m.lt(a, 1.0)
     d = m.sub(m.select(small, m.add(a, 1.0), a), 1 / 3)
     c = m.div(1.0, m.sqrt(m.mul(d, 9.0)))
@@ -84,7 +84,7 @@ def _define_gamma(function: Any) -> None:
     b.ret(m.select(m.compare(">=", a, 0.0), scaled, math.nan))
 
 
-def _unit(m: Emitter, word: Value) -> Value:
+def _unit(m: IREmitter, word: Value) -> Value:
     """A word as a number inside (0, 1)."""
     return m.mul(m.add(m.b.uitofp(word, m.type), 0.5), 2.0**-32)
 
@@ -94,7 +94,7 @@ def _define_slope(function: Any) -> None:
     names = ("", "far", "start", "term", "end")
     entry, far, start, term, end = map(function.append_basic_block, names)
     b: Any = ir.IRBuilder(entry)
-    m = Emitter(b, _DOUBLE)
+    m = IREmitter(b, _DOUBLE)
     inside = b.and_(m.gt(a, 0.0), b.and_(m.gt(x, 0.0), m.lt(x, math.inf)))
     b.cbranch(b.and_(inside, m.lt(a, LARGE)), start, far)
     b.position_at_end(far)
@@ -125,6 +125,6 @@ def _define_slope(function: Any) -> None:
     b.ret(m.neg(m.mul(x, total)))
 
 
-def _of_cube(m: Emitter, a: Value, x: Value) -> Value:
+def _of_cube(m: IREmitter, a: Value, x: Value) -> Value:
     y = cbrt(m, m.div(x, m.sub(a, 1 / 3)))
     return m.mul(m.mul(m.mul(y, y), m.sub(3.0, y)), 0.5)

@@ -12,7 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from staticgrad.compiler.codegen.llvm.ir_emitter import Emitter, Value
+from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value
 from staticgrad.compiler.codegen.math.vector_exponential import exp
 from staticgrad.compiler.codegen.math.vector_logarithm import log
 from staticgrad.compiler.codegen.random.draws_ir import joined, uniform64
@@ -37,7 +37,7 @@ def _define(function: Any) -> None:
     names = ("", "known", "small", "large", "wrong")
     entry, known, small, large, wrong = map(function.append_basic_block, names)
     b: Any = ir.IRBuilder(entry)
-    m = Emitter(b, _DOUBLE)
+    m = IREmitter(b, _DOUBLE)
     first = b.shl(index, ir.Constant(_LONG, TRIES_BITS))
     inside = b.and_(m.compare(">=", lam, 0.0), m.compare("<=", lam, MOST))
     b.cbranch(inside, known, wrong)
@@ -52,13 +52,13 @@ def _define(function: Any) -> None:
     _reject(function, m, key, first, lam)
 
 
-def _fractions(m: Emitter, key: Sequence[Value], number: Value) -> list[Value]:
+def _fractions(m: IREmitter, key: Sequence[Value], number: Value) -> list[Value]:
     """Two numbers of 53 bits in [0, 1) from a block."""
     words = block(m.b, key, number)
     return [uniform64(m.b, joined(m.b, *pair)) for pair in (words[:2], words[2:])]
 
 
-def _invert(function: Any, m: Emitter, u: Value, lam: Value) -> None:
+def _invert(function: Any, m: IREmitter, u: Value, lam: Value) -> None:
     """Return the first k at which the distribution function is above u."""
     b, entry = m.b, m.b.block
     names = ("look", "step", "found")
@@ -83,7 +83,7 @@ def _invert(function: Any, m: Emitter, u: Value, lam: Value) -> None:
 
 
 def _reject(
-    function: Any, m: Emitter, key: Sequence[Value], first: Value, lam: Value
+    function: Any, m: IREmitter, key: Sequence[Value], first: Value, lam: Value
 ) -> None:
     """Return the first number that is taken."""
     b, entry = m.b, m.b.block
@@ -120,7 +120,7 @@ def _reject(
     b.ret(m.select(m.gt(k, 0.0), k, 0.0))
 
 
-def _log_probability(m: Emitter, k: Value, lam: Value) -> Value:
+def _log_probability(m: IREmitter, k: Value, lam: Value) -> Value:
     factorial = m.number(1.0)
     for factor in range(2, 10):
         more = m.select(m.compare(">=", k, float(factor)), float(factor), 1.0)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeAlias
 
-from staticgrad.compiler.codegen.llvm.index_code import At, Code
+from staticgrad.compiler.codegen.llvm.index_code import At, IndexCode
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value
 from staticgrad.compiler.kernel_ir.schemes import Depthwise, Rows, Slide
 
@@ -27,7 +27,7 @@ UNROLLED = 2  # channels per turn of the innermost loop
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TileRun:
     """`count` tiles beside each other with equal code.
 
     The first makes columns from `start` on; `meetings` are relative to it and to the
@@ -42,11 +42,11 @@ class Run:
     meetings: tuple[Meeting, ...]
 
 
-def runs(slide: Slide, backwards: bool, width: int) -> list[Run]:
+def runs(slide: Slide, backwards: bool, width: int) -> list[TileRun]:
     """The tiles of a row, those of equal code together."""
     made = slide.size if backwards else slide.count
     step = _step(slide, backwards, width)
-    found: list[Run] = []
+    found: list[TileRun] = []
     number = 0
     while number * width < made:
         tile = _tile(slide, backwards, number * width, width, made)
@@ -58,11 +58,13 @@ def runs(slide: Slide, backwards: bool, width: int) -> list[Run]:
         last = found[-1] if found else None
         if last is not None and step >= 0 and _equal(last, moved, made, number, width):
             count += last.count
-            found[-1] = Run(last.start, width, count, last.base, step, last.meetings)
+            found[-1] = TileRun(
+                last.start, width, count, last.base, step, last.meetings
+            )
             number = last.start // width + count
             continue
         here = min(width, made - number * width)
-        found.append(Run(number * width, here, count, base, max(step, 0), moved))
+        found.append(TileRun(number * width, here, count, base, max(step, 0), moved))
         number += count
     return found
 
@@ -93,7 +95,7 @@ def _inside_from(slide: Slide, backwards: bool, number: int, width: int) -> int:
 
 
 def _equal(
-    last: Run, meetings: tuple[Meeting, ...], made: int, number: int, width: int
+    last: TileRun, meetings: tuple[Meeting, ...], made: int, number: int, width: int
 ) -> bool:
     whole = last.width == width and (number + 1) * width <= made
     return whole and last.meetings == meetings
@@ -127,7 +129,7 @@ def _read(slide: Slide, backwards: bool, column: int, tap: int) -> int:
 
 
 def row_read(
-    c: Code, slide: Slide, backwards: bool, row: Value, tap: At
+    c: IndexCode, slide: Slide, backwards: bool, row: Value, tap: At
 ) -> tuple[At, Value | None]:
     """The row that `row` reads at a tap, and whether there is one (None: always)."""
     b = c.b
@@ -153,7 +155,9 @@ def by_element(meetings: Sequence[Meeting]) -> Iterator[tuple[int, list[Meeting]
         yield element, list(found)
 
 
-def tiles_of(c: Code, found: Sequence[Run]) -> Iterator[tuple[Run, At, At]]:
+def tiles_of(
+    c: IndexCode, found: Sequence[TileRun]
+) -> Iterator[tuple[TileRun, At, At]]:
     """Each run with its first column and base, inside of the loop over its tiles."""
     for run in found:
         if run.count == 1:
@@ -174,7 +178,7 @@ def made_columns(s: Rows | Depthwise) -> int:
     return s.columns.size if s.backwards else s.columns.count
 
 
-def rows(c: Code, s: Rows, memory: list[Value], numbers: list[Value]) -> None:
+def rows(c: IndexCode, s: Rows, memory: list[Value], numbers: list[Value]) -> None:
     """Emit a Rows scheme: (image, packed kernels, result)."""
     begin, end = numbers
     found = runs(s.columns, s.backwards, s.width)
@@ -204,7 +208,7 @@ def rows(c: Code, s: Rows, memory: list[Value], numbers: list[Value]) -> None:
                     _Tile(c, s, memory, run, masks).emit(place, column, base)
 
 
-def _masks(c: Code, s: Rows, left: At) -> list[Value | None]:
+def _masks(c: IndexCode, s: Rows, left: At) -> list[Value | None]:
     if s.filters % (s.vectors * s.lanes) == 0:
         return [None] * s.vectors
     return [c.mask_of(c.minus(left, v * s.lanes)) for v in range(s.vectors)]
@@ -224,7 +228,12 @@ class _Tile:
     """The sums of some columns of one row."""
 
     def __init__(
-        self, c: Code, s: Rows, memory: list[Value], run: Run, masks: list[Value | None]
+        self,
+        c: IndexCode,
+        s: Rows,
+        memory: list[Value],
+        run: TileRun,
+        masks: list[Value | None],
     ) -> None:
         self.c, self.s, self.run, self.masks = c, s, run, masks
         self.image, self.kernels, self.result = memory

@@ -5,10 +5,10 @@ Image, kernels and result are read and written a register of channels at a time.
 
 from __future__ import annotations
 
-from staticgrad.compiler.codegen.llvm.index_code import At, Code
+from staticgrad.compiler.codegen.llvm.index_code import At, IndexCode
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value
 from staticgrad.compiler.codegen.tiles.convolution_rows import (
-    Run,
+    TileRun,
     by_element,
     made_columns,
     made_rows,
@@ -19,7 +19,9 @@ from staticgrad.compiler.codegen.tiles.convolution_rows import (
 from staticgrad.compiler.kernel_ir.schemes import Depthwise, DepthwiseWeights
 
 
-def depthwise(c: Code, s: Depthwise, memory: list[Value], numbers: list[Value]) -> None:
+def depthwise(
+    c: IndexCode, s: Depthwise, memory: list[Value], numbers: list[Value]
+) -> None:
     """Emit a Depthwise scheme: (image, kernels, result)."""
     begin, end = numbers
     found = runs(s.columns, s.backwards, s.width)
@@ -42,7 +44,7 @@ def depthwise(c: Code, s: Depthwise, memory: list[Value], numbers: list[Value]) 
 
 
 def _tile(
-    c: Code, s: Depthwise, memory: list[Value], run: Run,
+    c: IndexCode, s: Depthwise, memory: list[Value], run: TileRun,
     places: tuple[At, At, At, At], mask: Value | None,
 ) -> None:  # fmt: skip
     """Some columns of one row."""
@@ -69,7 +71,7 @@ def _tile(
 
 
 def depthwise_weights(
-    c: Code, s: DepthwiseWeights, memory: list[Value], numbers: list[Value]
+    c: IndexCode, s: DepthwiseWeights, memory: list[Value], numbers: list[Value]
 ) -> None:
     """Emit a DepthwiseWeights scheme: (image, gradient, gradient of kernels)."""
     begin, end, *sizes = numbers
@@ -90,7 +92,7 @@ class _Sums:
     """The sums of some rows of the window over all images."""
 
     def __init__(
-        self, c: Code, s: DepthwiseWeights, memory: list[Value], taps: range,
+        self, c: IndexCode, s: DepthwiseWeights, memory: list[Value], taps: range,
         mask: Value | None,
     ) -> None:  # fmt: skip
         self.c, self.s, self.mask, self.taps = c, s, mask, taps
@@ -124,7 +126,7 @@ class _Sums:
         for total in sums.values():
             self.c.b.store(self.c.zeros(), total)
 
-    def _tile(self, run: Run, start: At, place: At, row: Value) -> None:
+    def _tile(self, run: TileRun, start: At, place: At, row: Value) -> None:
         """Some columns of the gradient meet what their windows have there."""
         c, s = self.c, self.s
         step = s.given.strides[2]

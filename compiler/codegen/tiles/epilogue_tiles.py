@@ -13,8 +13,8 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from staticgrad.compiler.codegen.llvm.index_code import At, Code
-from staticgrad.compiler.codegen.llvm.ir_emitter import Emitter, Value
+from staticgrad.compiler.codegen.llvm.index_code import At, IndexCode
+from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value
 from staticgrad.compiler.codegen.math.function_table import functions
 from staticgrad.compiler.codegen.tiles.few_rows import prefetch
 from staticgrad.compiler.codegen.tiles.product_tiles import LONG_ROWS
@@ -29,14 +29,16 @@ FUNCTIONS = frozenset(
 """Operations of steps: comparisons and functions."""
 
 
-def updating(c: Code, s: Update, memory: list[Value], numbers: list[Value]) -> None:
+def updating(
+    c: IndexCode, s: Update, memory: list[Value], numbers: list[Value]
+) -> None:
     """Emit an Update scheme: (A, B, operands of the update, scratch)."""
     _Updating(c, s, memory, numbers).emit()
 
 
 class _Updating:
     def __init__(
-        self, c: Code, s: Update, memory: list[Value], numbers: list[Value]
+        self, c: IndexCode, s: Update, memory: list[Value], numbers: list[Value]
     ) -> None:
         self.c, self.s = c, s
         self.a, self.b, *self.own, self.sums, self.totals = memory
@@ -220,7 +222,7 @@ class _Updating:
                 "negative": b.fneg, "select": b.select}  # fmt: skip
         if name in made:
             return made[name](*args)
-        m = Emitter(b, self.c.type)
+        m = IREmitter(b, self.c.type)
         if name in ("maximum", "minimum"):
             return m.llvm(name, *args)
         return m.abs(*args) if name == "absolute" else functions()[name](m, *args)

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from staticgrad.compiler.codegen.llvm.index_code import At, Code
+from staticgrad.compiler.codegen.llvm.index_code import At, IndexCode
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value
-from staticgrad.compiler.kernel_ir.schemes import Spread
+from staticgrad.compiler.kernel_ir.schemes import FewChannelRows
 
 UNROLLED = 4  # filters per turn of the innermost loop
 
 
-def line_length(s: Spread) -> int:
+def line_length(s: FewChannelRows) -> int:
     """Elements of a row of the area: whole registers, with room at the end."""
     columns = s.columns
     touched = (columns.count - 1) * columns.stride * s.channels + s.vectors * s.lanes
@@ -29,7 +29,9 @@ def line_length(s: Spread) -> int:
     return length + -length % s.lanes
 
 
-def spread(c: Code, s: Spread, memory: list[Value], numbers: list[Value]) -> None:
+def spread(
+    c: IndexCode, s: FewChannelRows, memory: list[Value], numbers: list[Value]
+) -> None:
     """Emit a Spread scheme: (gradient, packed kernels, result, area)."""
     begin, end = numbers
     length, rows = line_length(s), s.rows
@@ -53,7 +55,7 @@ def spread(c: Code, s: Spread, memory: list[Value], numbers: list[Value]) -> Non
             _copy(c, s, memory, c.times(row, length), number)
 
 
-def _tiles(c: Code, s: Spread) -> Iterator[tuple[At, list[int]]]:
+def _tiles(c: IndexCode, s: FewChannelRows) -> Iterator[tuple[At, list[int]]]:
     """First column of a tile, and how far its pixels are from that."""
     block = s.width * s.apart
     whole = s.columns.count // block
@@ -67,8 +69,8 @@ def _tiles(c: Code, s: Spread) -> Iterator[tuple[At, list[int]]]:
 
 
 def _tile(
-    c: Code, s: Spread, memory: list[Value], where: tuple[At, At, At], column: At,
-    pixels: list[int],
+    c: IndexCode, s: FewChannelRows, memory: list[Value], where: tuple[At, At, At],
+    column: At, pixels: list[int],
 ) -> None:  # fmt: skip
     """Some pixels with all rows of the window, as many at a time as the scheme says."""
     line, top, height = where
@@ -94,7 +96,12 @@ def _tile(
 
 
 def _sums(
-    c: Code, s: Spread, memory: list[Value], start: At, pixels: list[int], taps: range
+    c: IndexCode,
+    s: FewChannelRows,
+    memory: list[Value],
+    start: At,
+    pixels: list[int],
+    taps: range,
 ) -> dict[tuple[int, int, int], Value]:
     """Over the filters: for each pixel, row of the window and register."""
     sums = c.sums_of((p, t, v) for p in pixels for t in taps for v in range(s.vectors))
@@ -120,7 +127,9 @@ def _sums(
     return sums
 
 
-def _copy(c: Code, s: Spread, memory: list[Value], start: At, number: At) -> None:
+def _copy(
+    c: IndexCode, s: FewChannelRows, memory: list[Value], start: At, number: At
+) -> None:
     """A row of the area without its margins to the result."""
     length = s.columns.size * s.channels
     source = c.plus(start, s.columns.low * s.channels)

@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value, declared
 from staticgrad.compiler.codegen.llvm.pointers import fill_bytes, load_float64
-from staticgrad.compiler.codegen.llvm.vectors import Lanes
+from staticgrad.compiler.codegen.llvm.vectors import VectorLanes
 from staticgrad.compiler.codegen.tiles.product_tiles import (
     constant,
     element_bytes,
@@ -36,7 +36,7 @@ def _several() -> int:
     return 4 if plan_of().high == 16 else 2
 
 
-def prefetch(v: Lanes, address: Value) -> None:
+def prefetch(v: VectorLanes, address: Value) -> None:
     """Ask for the cache line at `address` in the L2 cache; it need not exist."""
     place = v.b.inttoptr(address, _BYTE.as_pointer())
     read, level, data = (ir.Constant(_INT, number) for number in (0, 2, 1))
@@ -48,7 +48,9 @@ def prefetch(v: Lanes, address: Value) -> None:
 class _Stream:
     """Emits ``C += A B`` for some rows of A and of B, for all `columns` of these."""
 
-    def __init__(self, v: Lanes, rows: int, terms: int, ahead: bool, args: Any) -> None:
+    def __init__(
+        self, v: VectorLanes, rows: int, terms: int, ahead: bool, args: Any
+    ) -> None:
         a, a_row, a_step, b, self.b_step, c, c_row, self.columns, _ = args
         self.v, self.ahead = v, ahead
         self.b = [v.at(b, v.b.mul(self.b_step, v.whole(g))) for g in range(terms)]
@@ -91,7 +93,7 @@ def _stream(rows_of: Callable[[], int], terms: int, ahead: bool) -> Any:
         c_row: Any, columns: Any, number: Any,
     ) -> Any:  # fmt: skip
         def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            v = Lanes(builder, number.bitwidth)
+            v = VectorLanes(builder, number.bitwidth)
             _Stream(v, rows_of(), terms, ahead, args).emit()
             return context.get_dummy_value()
 
@@ -123,7 +125,7 @@ def _strip(rows_of: Callable[[], int], ahead: bool) -> Any:
     return strip
 
 
-def thin(ahead: bool) -> Callable[[Callable[[float], Any]], Callable[..., None]]:
+def few_rows(ahead: bool) -> Callable[[Callable[[float], Any]], Callable[..., None]]:
     """The piece of products for that, with the arguments of tiles; alpha is 1."""
     strip_several = _strip(_several, ahead)
     strip_two, strip_one = _strip(lambda: 2, ahead), _strip(lambda: 1, ahead)

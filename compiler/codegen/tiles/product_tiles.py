@@ -26,7 +26,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value
-from staticgrad.compiler.codegen.llvm.vectors import Lanes
+from staticgrad.compiler.codegen.llvm.vectors import VectorLanes
 from staticgrad.compiler.host import processor
 from staticgrad.compiler.host.numba_internals import target
 
@@ -69,7 +69,9 @@ def constant(value_of: Any) -> Any:
     @intrinsic
     def number(typing: Any, alpha: Any) -> Any:
         def emit(context: Any, b: Any, _signature: Any, _args: Any) -> Value:
-            return Lanes(b, alpha.bitwidth).whole(value_of(Lanes(b, alpha.bitwidth)))
+            return VectorLanes(b, alpha.bitwidth).whole(
+                value_of(VectorLanes(b, alpha.bitwidth))
+            )
 
         return _LONG(alpha), emit
 
@@ -84,7 +86,7 @@ vectors_of = constant(lambda v: plan_of().vectors)
 
 
 def write_tile(
-    v: Lanes, sums: list[Value], places: list[Value], masks: list[Value | None],
+    v: VectorLanes, sums: list[Value], places: list[Value], masks: list[Value | None],
     alpha: Value, beta: Value, clipped: bool,
 ) -> None:  # fmt: skip
     """``C = alpha * sums + beta * C``; C is not read if beta is 0.
@@ -124,7 +126,13 @@ class _Tile:
     """
 
     def __init__(
-        self, v: Lanes, rows: int, vectors: int, args: Any, masked: bool, clipped: bool
+        self,
+        v: VectorLanes,
+        rows: int,
+        vectors: int,
+        args: Any,
+        masked: bool,
+        clipped: bool,
     ) -> None:
         (self.a, self.a_row, self.a_step, self.b, self.b_step, self.c, self.c_row,
          self.k, self.alpha, self.beta, columns, left) = args  # fmt: skip
@@ -210,7 +218,7 @@ def _tile(
         c_row: Any, k: Any, alpha: Any, beta: Any, columns: Any, left: Any,
     ) -> Any:  # fmt: skip
         def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            v = Lanes(builder, alpha.bitwidth)
+            v = VectorLanes(builder, alpha.bitwidth)
             _Tile(v, *size_of(plan_of()), args, masked, clipped).emit()
             return context.get_dummy_value()
 
@@ -237,7 +245,7 @@ def copy_row(typing: Any, source: Any, panel: Any, columns: Any, alpha: Any) -> 
     """One row of a panel, filled up with zeros behind `columns`."""
 
     def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        v = Lanes(builder, alpha.bitwidth)
+        v = VectorLanes(builder, alpha.bitwidth)
         for j in range(plan_of().vectors):
             done = v.whole(j * v.count)
             mask = v.below(builder.sub(args[2], done))
@@ -248,7 +256,7 @@ def copy_row(typing: Any, source: Any, panel: Any, columns: Any, alpha: Any) -> 
 
 
 def _row_places(
-    v: Lanes, start: Value, step: Value, rows: Value, count: int
+    v: VectorLanes, start: Value, step: Value, rows: Value, count: int
 ) -> list[Value]:
     """Addresses of `count` rows; those past the last are the last."""
     last = v.b.sub(rows, v.whole(1))
@@ -268,7 +276,7 @@ def _square(masked: bool) -> Any:
         """
 
         def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            v = Lanes(builder, alpha.bitwidth)
+            v = VectorLanes(builder, alpha.bitwidth)
             source, step, rows, depth, panel, width, _ = args
             mask = v.below(depth) if masked else None
             places = _row_places(v, source, step, rows, v.count)
@@ -296,7 +304,7 @@ class Dots:
     every so many registers of terms.
     """
 
-    def __init__(self, v: Lanes, rows: int, most: int, args: Any) -> None:
+    def __init__(self, v: VectorLanes, rows: int, most: int, args: Any) -> None:
         (a, self.a_row, b, b_row, self.c, self.c_row, self.k, self.alpha, self.beta,
          self.columns, self.left) = args  # fmt: skip
         self.v, self.rows = v, min(rows, v.count)
@@ -358,7 +366,7 @@ def _dots(rows: int, most: int = MANY) -> Any:
         """C = A B^T for up to so many rows, both contiguous along k."""
 
         def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            Dots(Lanes(builder, alpha.bitwidth), rows, most, args).emit()
+            Dots(VectorLanes(builder, alpha.bitwidth), rows, most, args).emit()
             return context.get_dummy_value()
 
         return types.void(*[_LONG] * 7, alpha, alpha, _LONG, _LONG), emit

@@ -14,7 +14,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from staticgrad.compiler.codegen.llvm.index_code import Code
+from staticgrad.compiler.codegen.llvm.index_code import IndexCode
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value
 from staticgrad.compiler.codegen.tiles.convolution_rows import rows
 from staticgrad.compiler.codegen.tiles.depthwise import depthwise, depthwise_weights
@@ -26,11 +26,11 @@ from staticgrad.compiler.codegen.tiles.winograd_tiles import winograd, winograd_
 from staticgrad.compiler.codegen.tiles.winograd_weights import winograd_weights
 from staticgrad.compiler.kernel_ir import schemes
 
-Emit = Callable[[Code, Any, list[Value], list[Value]], None]
+Emit = Callable[[IndexCode, Any, list[Value], list[Value]], None]
 
 EMITTERS: dict[type, Emit] = {
     schemes.Rows: rows,
-    schemes.Spread: spread,
+    schemes.FewChannelRows: spread,
     schemes.Weights: weights,
     schemes.Depthwise: depthwise,
     schemes.DepthwiseWeights: depthwise_weights,
@@ -43,7 +43,7 @@ EMITTERS: dict[type, Emit] = {
 
 SCHEMES: dict[str, Any] = {
     kind.__name__: kind
-    for kind in (*EMITTERS, schemes.Slide, schemes.Image, schemes.Act)
+    for kind in (*EMITTERS, schemes.Slide, schemes.ImageView, schemes.Act)
 }
 """The names that the repr of a scheme uses."""
 
@@ -57,7 +57,7 @@ def emitted(scheme: schemes.Scheme) -> Any:
     @intrinsic
     def tiles(typing: Any, memory: Any, numbers: Any) -> Any:
         def generate(context: Any, b: Any, _signature: Any, args: Any) -> Value:
-            code = Code(b, scheme.bits, scheme.lanes)
+            code = IndexCode(b, scheme.bits, scheme.lanes)
             pointers = [
                 code.pointer(address) for address in cgutils.unpack_tuple(b, args[0])
             ]

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-from staticgrad.compiler.codegen.llvm.index_code import At, Code
+from staticgrad.compiler.codegen.llvm.index_code import At, IndexCode
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value
 from staticgrad.compiler.kernel_ir.schemes import Transposed
 
 
 def transposing(
-    c: Code, s: Transposed, memory: list[Value], numbers: list[Value]
+    c: IndexCode, s: Transposed, memory: list[Value], numbers: list[Value]
 ) -> None:
     """Emit a Transposed scheme: (source, target)."""
     begin, end = numbers
@@ -39,7 +39,7 @@ def transposing(
                 _square(c, s, memory, places, wide, high)
 
 
-def _blocks(c: Code, first: At, last: At) -> Iterator[tuple[At, At]]:
+def _blocks(c: IndexCode, first: At, last: At) -> Iterator[tuple[At, At]]:
     """Starts and lengths of blocks of as many indices as there are lanes."""
     if not isinstance(first, int) or not isinstance(last, int):
         with c.loop(last, c.count, start=first) as index:
@@ -54,7 +54,7 @@ def _blocks(c: Code, first: At, last: At) -> Iterator[tuple[At, At]]:
 
 
 def _square(
-    c: Code, s: Transposed, memory: list[Value], places: tuple[At, At], wide: At,
+    c: IndexCode, s: Transposed, memory: list[Value], places: tuple[At, At], wide: At,
     high: At,
 ) -> None:  # fmt: skip
     """`wide` elements of each of `high` rows."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from staticgrad.compiler.codegen.llvm.index_code import At, Code
+from staticgrad.compiler.codegen.llvm.index_code import At, IndexCode
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value
 from staticgrad.compiler.kernel_ir.schemes import Slide, Weights
 
@@ -30,7 +30,7 @@ def spans(slide: Slide) -> list[tuple[int, int]]:
     return found
 
 
-def row_span(c: Code, slide: Slide, tap: At) -> tuple[At, At]:
+def row_span(c: IndexCode, slide: Slide, tap: At) -> tuple[At, At]:
     """The windows that have row `tap` of theirs inside of the image."""
     if slide.is_inside:
         return 0, slide.count
@@ -53,7 +53,7 @@ class _Block:
     mask: Value | None
 
 
-def _block(c: Code, s: Weights, number: At) -> _Block:
+def _block(c: IndexCode, s: Weights, number: At) -> _Block:
     blocks = -(-s.filters // s.lanes)
     group = c.over(number, blocks)
     block = c.minus(number, c.times(group, blocks)) if s.groups > 1 else number
@@ -63,7 +63,9 @@ def _block(c: Code, s: Weights, number: At) -> _Block:
     return _Block(group, c.plus(c.times(group, s.filters), done), mask)
 
 
-def weights(c: Code, s: Weights, memory: list[Value], numbers: list[Value]) -> None:
+def weights(
+    c: IndexCode, s: Weights, memory: list[Value], numbers: list[Value]
+) -> None:
     """Emit a Weights scheme: (image, gradient of the result, gradient of kernels)."""
     begin, end, *sizes = numbers
     window = s.rows.taps * s.columns.taps * s.channels
@@ -91,7 +93,7 @@ class _Tile:
     """Sums for one row of the window: all column taps of some channels."""
 
     def __init__(
-        self, c: Code, s: Weights, memory: list[Value], mask: Value | None
+        self, c: IndexCode, s: Weights, memory: list[Value], mask: Value | None
     ) -> None:
         self.c, self.s, self.mask = c, s, mask
         self.image, self.given, self.result = memory

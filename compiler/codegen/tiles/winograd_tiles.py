@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from llvmlite import ir
 
-from staticgrad.compiler.codegen.llvm.index_code import At, Code
+from staticgrad.compiler.codegen.llvm.index_code import At, IndexCode
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value
 from staticgrad.compiler.codegen.tiles.winograd_matrices import (
     TRANSFORMS,
@@ -54,19 +54,19 @@ def planes(transforms: Both) -> int:
     return transforms[0].products * transforms[1].products
 
 
-def applied(c: Code, rows: Factors, columns: Factors, square: Square) -> Square:
+def applied(c: IndexCode, rows: Factors, columns: Factors, square: Square) -> Square:
     """``rows @ square @ columns^T``."""
     found = [_chained(c, rows, list(column)) for column in zip(*square, strict=True)]
     return [_chained(c, columns, list(row)) for row in zip(*found, strict=True)]
 
 
-def _chained(c: Code, factors: Factors, values: list[Value]) -> list[Value]:
+def _chained(c: IndexCode, factors: Factors, values: list[Value]) -> list[Value]:
     for matrix in factors:
         values = _combined(c, matrix, values)
     return values
 
 
-def _combined(c: Code, matrix: Matrix, values: list[Value]) -> list[Value]:
+def _combined(c: IndexCode, matrix: Matrix, values: list[Value]) -> list[Value]:
     """The matrix times a column of registers; terms with factor 1 come first."""
     found = []
     for row in matrix:
@@ -86,11 +86,11 @@ def _combined(c: Code, matrix: Matrix, values: list[Value]) -> list[Value]:
     return found
 
 
-def _factor(c: Code, factor: float) -> Value:
+def _factor(c: IndexCode, factor: float) -> Value:
     return ir.Constant(c.type, [float(factor)] * c.count)
 
 
-def _times(c: Code, value: Value, factor: float) -> Value:
+def _times(c: IndexCode, value: Value, factor: float) -> Value:
     return c.b.fneg(value) if factor == -1 else c.b.fmul(value, _factor(c, factor))
 
 
@@ -116,7 +116,7 @@ def grid(s: Winograd | WinogradWeights) -> tuple[int, int]:
     return s.counts[0] // rows.count, -(-s.counts[1] // columns.count)
 
 
-def tile_of(c: Code, s: Winograd | WinogradWeights, number: At) -> Tile:
+def tile_of(c: IndexCode, s: Winograd | WinogradWeights, number: At) -> Tile:
     """The tile with a number, counted over all images."""
     down, across = grid(s)
     line = c.over(number, across)
@@ -130,7 +130,7 @@ def tile_of(c: Code, s: Winograd | WinogradWeights, number: At) -> Tile:
 
 
 def transform_tile(
-    c: Code, s: Winograd | WinogradWeights, memory: tuple[Value, Value],
+    c: IndexCode, s: Winograd | WinogradWeights, memory: tuple[Value, Value],
     numbered: tuple[At, Tile],
 ) -> None:  # fmt: skip
     """A tile of the image, into its place among those transformed."""
@@ -146,7 +146,7 @@ def transform_tile(
 
 
 def _read_tile(
-    c: Code, s: Winograd | WinogradWeights, memory: Value, tile: Tile,
+    c: IndexCode, s: Winograd | WinogradWeights, memory: Value, tile: Tile,
     put: Callable[[Square, At], None],
 ) -> None:  # fmt: skip
     """``put(registers, channel)`` for each block of channels; zeros outside."""
@@ -173,19 +173,19 @@ def _read_tile(
             put(_square(c, s, memory, c.plus(start, channel), there), channel)
 
 
-def _moved(c: Code, column: At, columns: Transform) -> At:
+def _moved(c: IndexCode, column: At, columns: Transform) -> At:
     """How far the element that a tile reads first is from that of the first tile."""
     if columns.step >= columns.count:
         return c.times(column, columns.step // columns.count)
     return c.over(column, columns.count // columns.step)
 
 
-def _inside(c: Code, index: At, size: int) -> Value:
+def _inside(c: IndexCode, index: At, size: int) -> Value:
     return c.b.icmp_unsigned("<", c.number_of(index), c.number_of(max(size, 0)))
 
 
 def _square(
-    c: Code, s: Winograd | WinogradWeights, memory: Value, start: At,
+    c: IndexCode, s: Winograd | WinogradWeights, memory: Value, start: At,
     there: list[list[Value]] | None = None,
 ) -> Square:  # fmt: skip
     """The registers of a tile; what is not there is loaded elsewhere and zeroed."""
@@ -215,7 +215,13 @@ def plane(tiles: int, width: int) -> int:
 
 
 def scatter(
-    c: Code, area: Value, tiles: int, width: int, tile: At, square: Square, channel: At
+    c: IndexCode,
+    area: Value,
+    tiles: int,
+    width: int,
+    tile: At,
+    square: Square,
+    channel: At,
 ) -> None:
     """The elements of a transformed tile into their planes."""
     start = c.plus(c.times(tile, width), channel)
@@ -225,7 +231,7 @@ def scatter(
 
 
 def gathered(
-    c: Code, area: Value, start: At, distance: int, transforms: Both
+    c: IndexCode, area: Value, start: At, distance: int, transforms: Both
 ) -> Square:
     """The elements of a transformed tile, from planes at a distance."""
     rows, columns = transforms
@@ -241,7 +247,9 @@ def gathered(
 # ---- results -------------------------------------------------------------------------
 
 
-def winograd(c: Code, s: Winograd, memory: list[Value], numbers: list[Value]) -> None:
+def winograd(
+    c: IndexCode, s: Winograd, memory: list[Value], numbers: list[Value]
+) -> None:
     """Emit a Winograd scheme: (image, kernels, result, tiles, products)."""
     begin, end = numbers
     image, kernels, result, tiles, products = memory
@@ -259,7 +267,7 @@ def winograd(c: Code, s: Winograd, memory: list[Value], numbers: list[Value]) ->
 
 
 def _products(
-    c: Code, s: Winograd, tiles: Value, kernels: Value, products: Value, count: At
+    c: IndexCode, s: Winograd, tiles: Value, kernels: Value, products: Value, count: At
 ) -> None:
     """For each plane the product of (tiles, channels) and (channels, filters)."""
     lanes = s.vectors * s.lanes
@@ -277,7 +285,7 @@ def _products(
                 _product(c, s, (tiles, kernels, products), places, step)
 
 
-def _steps(c: Code, count: At, step: int) -> Iterator[tuple[At, int]]:
+def _steps(c: IndexCode, count: At, step: int) -> Iterator[tuple[At, int]]:
     """Starts and lengths of steps through `count` tiles; the last may be a half."""
     half = step // 2
     whole = c.times(c.over(c.plus(count, half - 1), step), step)
@@ -288,7 +296,7 @@ def _steps(c: Code, count: At, step: int) -> Iterator[tuple[At, int]]:
 
 
 def _product(
-    c: Code, s: Winograd, memory: tuple[Value, ...], places: tuple[At, At, At],
+    c: IndexCode, s: Winograd, memory: tuple[Value, ...], places: tuple[At, At, At],
     step: int,
 ) -> None:  # fmt: skip
     """`step` tiles by some registers of filters."""
@@ -313,7 +321,7 @@ def _product(
 
 
 def _write(
-    c: Code, s: Winograd, products: Value, result: Value, number: At, tile: Tile
+    c: IndexCode, s: Winograd, products: Value, result: Value, number: At, tile: Tile
 ) -> None:
     """A tile of the result."""
     height, width = s.counts
@@ -331,7 +339,7 @@ def _write(
 
 
 def winograd_kernels(
-    c: Code, s: WinogradKernels, memory: list[Value], numbers: list[Value]
+    c: IndexCode, s: WinogradKernels, memory: list[Value], numbers: list[Value]
 ) -> None:
     """Emit a WinogradKernels scheme: (packed kernels, transformed ones)."""
     begin, end = numbers

@@ -8,7 +8,7 @@ results are kept until all tiles of a chunk have passed.
 
 from __future__ import annotations
 
-from staticgrad.compiler.codegen.llvm.index_code import At, Code
+from staticgrad.compiler.codegen.llvm.index_code import At, IndexCode
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value
 from staticgrad.compiler.codegen.tiles.winograd_matrices import transposed
 from staticgrad.compiler.codegen.tiles.winograd_tiles import (
@@ -28,7 +28,7 @@ from staticgrad.compiler.kernel_ir.schemes import WinogradWeights
 
 
 def winograd_weights(
-    c: Code, s: WinogradWeights, memory: list[Value], numbers: list[Value]
+    c: IndexCode, s: WinogradWeights, memory: list[Value], numbers: list[Value]
 ) -> None:
     """Emit a WinogradWeights scheme: (image, gradient, result, three areas)."""
     begin, end, *sizes = numbers
@@ -70,7 +70,7 @@ def winograd_weights(
 
 
 def _transform_given(
-    c: Code, s: WinogradWeights, given: Value, others: Value,
+    c: IndexCode, s: WinogradWeights, given: Value, others: Value,
     numbered: tuple[At, Tile], filters: tuple[At, At],
 ) -> None:  # fmt: skip
     """A tile of the gradient, of some filters."""
@@ -97,7 +97,9 @@ def _transform_given(
         scatter(c, others, s.tiles, s.filters, number, found, lane)
 
 
-def _new(c: Code, s: WinogradWeights, column: At, count: int) -> list[Value | None]:
+def _new(
+    c: IndexCode, s: WinogradWeights, column: At, count: int
+) -> list[Value | None]:
     """Which columns of a tile were not in the one before it; None: never are."""
     rest = s.counts[1] % count
     common = count - rest if rest else 0
@@ -108,12 +110,12 @@ def _new(c: Code, s: WinogradWeights, column: At, count: int) -> list[Value | No
     return [inner if k < common else None for k in range(count)]
 
 
-def _where(c: Code, condition: Value | None, value: Value) -> Value:
+def _where(c: IndexCode, condition: Value | None, value: Value) -> Value:
     return value if condition is None else c.b.select(condition, value, c.zeros())
 
 
 def _products(
-    c: Code, s: WinogradWeights, memory: tuple[Value, Value, Value], count: At,
+    c: IndexCode, s: WinogradWeights, memory: tuple[Value, Value, Value], count: At,
     filters: tuple[At, At],
 ) -> None:  # fmt: skip
     """For each plane (channels, tiles) times (tiles, filters), added to the sums."""
@@ -135,7 +137,7 @@ def _products(
 
 
 def _product(
-    c: Code, s: WinogradWeights, memory: tuple[Value, Value, Value],
+    c: IndexCode, s: WinogradWeights, memory: tuple[Value, Value, Value],
     places: tuple[At, At, At], count: At,
 ) -> None:  # fmt: skip
     left, right, made = places

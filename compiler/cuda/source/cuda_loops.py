@@ -31,10 +31,14 @@ from staticgrad.compiler.cuda.source.grid_mapping import (
     mapping_of,
     outer_registers,
 )
-from staticgrad.compiler.cuda.source.lane_reductions import BLOCK, WARP, Lanes
+from staticgrad.compiler.cuda.source.lane_reductions import BLOCK, WARP, LaneWriter
 from staticgrad.compiler.cuda.source.statement_lines import CODE, Statements
-from staticgrad.compiler.cuda.source.tile_copies import ELEMENTS, write_turned
-from staticgrad.compiler.cuda.source.typed_text import NotInSubset, Typed, memory_name
+from staticgrad.compiler.cuda.source.tile_copies import ELEMENTS, write_transposed
+from staticgrad.compiler.cuda.source.typed_text import (
+    NotInSubset,
+    TypedText,
+    memory_name,
+)
 from staticgrad.compiler.kernel_ir.kernels import (
     Access,
     Accumulate,
@@ -120,10 +124,10 @@ class _Kernel:
         self.mapping = mapping_of(kernel, lanes)
         self.writer = Writer(depth=1)
         self.statements = Statements(kernel, self.writer)
-        self.lanes = Lanes(self.statements)
+        self.lanes = LaneWriter(self.statements)
         self.exchanged = exchanged(kernel)
         self.bound = bound_axes(kernel, scratch=True)
-        self.partial: dict[int, Typed] = {}
+        self.partial: dict[int, TypedText] = {}
         self.tile = ""
 
     def source(self) -> CudaSource:
@@ -234,7 +238,7 @@ class _Kernel:
         (statement,) = self.kernel.body
         assert isinstance(statement, Tiles)
         assert isinstance(statement.scheme, Transposed)
-        self.tile = write_turned(self.statements, statement.scheme)
+        self.tile = write_transposed(self.statements, statement.scheme)
 
     def _thread_numbers(self) -> None:
         self.writer.line("thread = uint32(cuda.threadIdx.x)")
@@ -294,14 +298,14 @@ class _Kernel:
 
     def _walked(self, axes: Sequence[int], before: Body, body: Body) -> None:
         """Loops over `axes` in order; what they only combine stays in registers."""
-        held: dict[Access, Typed] = {}
+        held: dict[Access, TypedText] = {}
         for access in _kept_in_registers(body, axes):
             dtype = self.kernel.operands[access.operand].dtype
             value = self.statements.expressions.loaded(
                 self.statements.place(access), dtype
             )
             name = self.statements.expressions.temporary(value)
-            held[access] = Typed(name, computed(dtype))
+            held[access] = TypedText(name, computed(dtype))
         self._nested(axes, lambda: self._innermost(before, body, held))
         for access, register in held.items():
             place = self.statements.place(access)
@@ -316,14 +320,16 @@ class _Kernel:
             return
         self._loop(axes[0], lambda: self._nested(axes[1:], inside))
 
-    def _innermost(self, before: Body, body: Body, held: dict[Access, Typed]) -> None:
+    def _innermost(
+        self, before: Body, body: Body, held: dict[Access, TypedText]
+    ) -> None:
         for statement in before:
             self.statements.write(statement)
         for statement in body:
             if isinstance(statement, Load) and statement.access in held:
                 now = self.statements.expressions.temporary(held[statement.access].text)
                 dtype = held[statement.access].dtype
-                self.statements.values[statement.result] = Typed(now, dtype)
+                self.statements.values[statement.result] = TypedText(now, dtype)
             elif isinstance(statement, Store) and statement.access in held:
                 new = self.statements.values[statement.value].text
                 self.writer.line(f"{held[statement.access].text} = {new}")

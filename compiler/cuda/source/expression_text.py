@@ -20,7 +20,7 @@ from staticgrad.compiler.cuda.source.operator_text import SIMPLE
 from staticgrad.compiler.cuda.source.typed_text import (
     Lines,
     NotInSubset,
-    Typed,
+    TypedText,
     binary,
     unsigned,
 )
@@ -60,7 +60,7 @@ class Expressions(Lines):
     # From outside
 
     def template(
-        self, template: str, args: Sequence[Typed], attrs: Mapping[str, str],
+        self, template: str, args: Sequence[TypedText], attrs: Mapping[str, str],
         dtype: DType,
     ) -> str:  # fmt: skip
         """The text of a template, as a value of `dtype`."""
@@ -70,21 +70,21 @@ class Expressions(Lines):
         names = dict(zip(places, args, strict=True))
         return self.converted(self.visit(parsed(text), names), computed(dtype))
 
-    def combined(self, combine: str, x: Typed, y: Typed) -> str:
+    def combined(self, combine: str, x: TypedText, y: TypedText) -> str:
         """``combine(x, y)`` of two values of one type."""
         if combine in ("add", "multiply"):
             return binary("+" if combine == "add" else "*", x, y).text
         name = f"c_{combine}" if combine in ("and", "or") else combine
         return self.call(name, [x, y]).text
 
-    def to_half(self, x: Typed, name: str) -> Typed:
+    def to_half(self, x: TypedText, name: str) -> TypedText:
         """The 16 bits of x as a float16 or bfloat16, rounded once."""
         if x.dtype == FLOAT64:
             x = self.call("to_odd", [x])
-        single = Typed(self.converted(x, FLOAT32), FLOAT32)
+        single = TypedText(self.converted(x, FLOAT32), FLOAT32)
         return self.call(f"to_{name}", [single])
 
-    def from_half(self, bits: Typed, name: str) -> Typed:
+    def from_half(self, bits: TypedText, name: str) -> TypedText:
         """The float32 that 16 bits stand for."""
         return self.call(f"from_{name}", [bits])
 
@@ -95,11 +95,11 @@ class Expressions(Lines):
         if dtype == BOOL:
             return f"({place} != uint8(0))"
         if is_half(dtype):
-            bits = Typed(self.temporary(place), np.dtype(np.uint16))
+            bits = TypedText(self.temporary(place), np.dtype(np.uint16))
             return self.from_half(bits, stored_name(dtype)).text
         return place
 
-    def stored(self, x: Typed, dtype: DType) -> str:
+    def stored(self, x: TypedText, dtype: DType) -> str:
         """A value as it lies in memory."""
         if dtype == BOOL:
             return f"(uint8(1) if {x.text} else uint8(0))"
@@ -109,18 +109,18 @@ class Expressions(Lines):
 
     def as_float64(self, place: str, dtype: DType) -> str:
         """What lies at a place, as a float64."""
-        value = Typed(self.loaded(place, dtype), computed(dtype))
+        value = TypedText(self.loaded(place, dtype), computed(dtype))
         return self.converted(value, FLOAT64)
 
     # Trees
 
-    def visit(self, node: ast.expr, names: Mapping[str, Typed]) -> Typed:
+    def visit(self, node: ast.expr, names: Mapping[str, TypedText]) -> TypedText:
         """The value of a tree; `names` are those that it may use."""
         match node:
             case ast.Name(name):
                 return self._name(name, names)
             case ast.Constant(value) if isinstance(value, bool | int | float):
-                return Typed(repr(value), BOOL if value is True else None, value)
+                return TypedText(repr(value), BOOL if value is True else None, value)
             case ast.UnaryOp(ast.USub(), operand):
                 return self._negative(self.visit(operand, names))
             case ast.BinOp(left, op, right):
@@ -128,7 +128,7 @@ class Expressions(Lines):
                 return binary(_SIGNS[type(op)], x, y)
             case ast.Compare(left, [op], [right]):
                 x, y = self._unified(self.visit(left, names), self.visit(right, names))
-                return Typed(f"({x.text} {_SIGNS[type(op)]} {y.text})", BOOL)
+                return TypedText(f"({x.text} {_SIGNS[type(op)]} {y.text})", BOOL)
             case ast.IfExp(test, body, orelse):
                 arms = self.visit(body, names), self.visit(orelse, names)
                 return self._select(self.visit(test, names), *arms)
@@ -137,52 +137,52 @@ class Expressions(Lines):
                 return self._called(name, values, names)
         raise NotInSubset(f"the expression {ast.unparse(node)}")
 
-    def _name(self, name: str, names: Mapping[str, Typed]) -> Typed:
+    def _name(self, name: str, names: Mapping[str, TypedText]) -> TypedText:
         if name in names:
             return names[name]
         if name in _WEAK:
-            return Typed(name, None, _WEAK[name])
+            return TypedText(name, None, _WEAK[name])
         if name[0] == "n" and name[1:].isdecimal():
-            return Typed(name, INT64)
+            return TypedText(name, INT64)
         raise NotInSubset(f"the name {name}")
 
     def _called(
-        self, name: str, values: list[Typed], names: Mapping[str, Typed]
-    ) -> Typed:
+        self, name: str, values: list[TypedText], names: Mapping[str, TypedText]
+    ) -> TypedText:
         if name in ("T", "U") and "T" in names:
             own = names["T"].dtype
             assert own is not None
             target = own if name == "T" else unsigned(own)
-            return Typed(self.converted(values[0], target), target)
+            return TypedText(self.converted(values[0], target), target)
         if name in _HALVES:
             return self.from_half(self.to_half(values[0], name), name)
         if name in _TYPES:
-            return Typed(self.converted(values[0], _TYPES[name]), _TYPES[name])
+            return TypedText(self.converted(values[0], _TYPES[name]), _TYPES[name])
         return self.call(name, values)
 
-    def _unified(self, x: Typed, y: Typed) -> tuple[Typed, Typed]:
+    def _unified(self, x: TypedText, y: TypedText) -> tuple[TypedText, TypedText]:
         """Numbers take the type of what they meet; the others have one."""
         dtype = x.dtype or y.dtype
         if dtype is None:
             raise NotInSubset("an expression of numbers alone")
         if x.dtype is not None and y.dtype is not None and x.dtype != y.dtype:
             raise NotInSubset(f"{x.dtype} together with {y.dtype}")
-        return Typed(self.converted(x, dtype), dtype), Typed(
+        return TypedText(self.converted(x, dtype), dtype), TypedText(
             self.converted(y, dtype), dtype
         )
 
-    def _negative(self, x: Typed) -> Typed:
+    def _negative(self, x: TypedText) -> TypedText:
         if x.dtype is None and x.number is not None:
-            return Typed(f"-{x.text}", None, -x.number)
+            return TypedText(f"-{x.text}", None, -x.number)
         return self.call("negative", [x])
 
-    def _select(self, test: Typed, x: Typed, y: Typed) -> Typed:
+    def _select(self, test: TypedText, x: TypedText, y: TypedText) -> TypedText:
         x, y = self._unified(x, y)
-        return Typed(f"({x.text} if {test.text} else {y.text})", x.dtype)
+        return TypedText(f"({x.text} if {test.text} else {y.text})", x.dtype)
 
     # Functions
 
-    def call(self, name: str, values: Sequence[Typed]) -> Typed:
+    def call(self, name: str, values: Sequence[TypedText]) -> TypedText:
         """A call of a function of the kernel language."""
         if name == "select":
             return self._select(*values)
@@ -193,26 +193,28 @@ class Expressions(Lines):
         if name in LIBDEVICE:
             return self._libdevice(LIBDEVICE[name], values, dtype)
         if name in SIMPLE:
-            typed = [Typed(self.converted(v, dtype), dtype) for v in values]
+            typed = [TypedText(self.converted(v, dtype), dtype) for v in values]
             return SIMPLE[name](self, [self.named(v) for v in typed], dtype)
         if name in written():
             (found,) = self._inlined(written()[name], values, dtype)
             return found
         raise NotInSubset(f"the function {name} of {dtype}")
 
-    def _libdevice(self, name: str, values: Sequence[Typed], dtype: DType) -> Typed:
+    def _libdevice(
+        self, name: str, values: Sequence[TypedText], dtype: DType
+    ) -> TypedText:
         if dtype.kind != "f":
             raise NotInSubset(f"the function {name} of {dtype}")
         suffix = "f" if dtype == FLOAT32 else ""
         arguments = ", ".join(self.converted(v, dtype) for v in values)
-        return Typed(f"libdevice.{name}{suffix}({arguments})", dtype)
+        return TypedText(f"libdevice.{name}{suffix}({arguments})", dtype)
 
     def _inlined(
-        self, function: ast.FunctionDef, values: Sequence[Typed], dtype: DType
-    ) -> list[Typed]:
+        self, function: ast.FunctionDef, values: Sequence[TypedText], dtype: DType
+    ) -> list[TypedText]:
         """What a function returns, its body written ahead."""
         parameters = [arg.arg for arg in function.args.args]
-        names: dict[str, Typed] = {"T": Typed("", dtype)}
+        names: dict[str, TypedText] = {"T": TypedText("", dtype)}
         changed = {
             node.id
             for node in ast.walk(function)
@@ -220,10 +222,12 @@ class Expressions(Lines):
         }
         for parameter, value in zip(parameters, values, strict=True):
             held = value.dtype or dtype
-            typed = Typed(self.converted(value, held), held)
+            typed = TypedText(self.converted(value, held), held)
             own = parameter in changed
             names[parameter] = (
-                Typed(self.temporary(typed.text), held) if own else self.named(typed)
+                TypedText(self.temporary(typed.text), held)
+                if own
+                else self.named(typed)
             )
         *body, last = function.body
         self._block(body, names)
@@ -233,7 +237,7 @@ class Expressions(Lines):
             return [self.visit(last.value, names)]
         return [self.named(self.visit(part, names)) for part in last.value.elts]
 
-    def _block(self, body: Sequence[ast.stmt], names: dict[str, Typed]) -> None:
+    def _block(self, body: Sequence[ast.stmt], names: dict[str, TypedText]) -> None:
         for statement in body:
             match statement:
                 case ast.Assign([ast.Name(target)], value):
@@ -252,14 +256,16 @@ class Expressions(Lines):
                 case _:
                     raise CompilerBug(f"no text for {ast.unparse(statement)}")
 
-    def _assign(self, target: str, value: Typed, names: dict[str, Typed]) -> None:
+    def _assign(
+        self, target: str, value: TypedText, names: dict[str, TypedText]
+    ) -> None:
         if target in names:
             known = names[target]
             assert known.dtype is not None
             self.writer.line(f"{known.text} = {self.converted(value, known.dtype)}")
             return
         dtype = value.dtype or FLOAT64
-        names[target] = Typed(self.temporary(self.converted(value, dtype)), dtype)
+        names[target] = TypedText(self.temporary(self.converted(value, dtype)), dtype)
 
 
 _BY_KIND: dict[tuple[str, str], str] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Literal
 
 from staticgrad.compiler.cuda.source.statement_lines import Statements
-from staticgrad.compiler.cuda.source.typed_text import Typed, number
+from staticgrad.compiler.cuda.source.typed_text import TypedText, number
 from staticgrad.ir.types import BOOL, FLOAT32, FLOAT64, INT32, INT64, DType
 
 Group = Literal["warp", "block", "warps"]
@@ -21,7 +21,7 @@ BLOCK: Group = "block"
 MASK = "0xffffffff"  # all lanes take part
 
 
-class Lanes:
+class LaneWriter:
     """Writes what the lanes of a `group` do together.
 
     The group "warps" is a block whose warps have a value each.
@@ -43,24 +43,24 @@ class Lanes:
             "cuda.syncwarp()" if self.group == WARP else "cuda.syncthreads()"
         )
 
-    def combine(self, combine: str, register: Typed) -> None:
+    def combine(self, combine: str, register: TypedText) -> None:
         """Give every lane the combination of all lanes' `register`."""
         if self.group != "warps":
             self._butterfly(combine, register)
         if self.group != WARP:
             self._across(combine, register)
 
-    def _butterfly(self, combine: str, register: Typed) -> None:
+    def _butterfly(self, combine: str, register: TypedText) -> None:
         dtype = register.dtype
         assert dtype is not None
         for distance in (16, 8, 4, 2, 1):
             own = _wired(register, dtype)
             text = f"cuda.shfl_xor_sync({MASK}, {own}, {distance})"
             other = self.statements.expressions.temporary(text)
-            value = Typed(_unwired(other, dtype), dtype)
+            value = TypedText(_unwired(other, dtype), dtype)
             self.statements.combine(combine, register, value)
 
-    def _across(self, combine: str, register: Typed) -> None:
+    def _across(self, combine: str, register: TypedText) -> None:
         dtype, line = register.dtype, self.statements.line
         assert dtype is not None
         kind = wire(dtype)
@@ -87,7 +87,7 @@ def wire(dtype: DType) -> DType:
     return INT64 if dtype.itemsize == 8 else INT32
 
 
-def _wired(value: Typed, dtype: DType) -> str:
+def _wired(value: TypedText, dtype: DType) -> str:
     kind = wire(dtype)
     if dtype == kind:
         return value.text

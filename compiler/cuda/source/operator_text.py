@@ -10,7 +10,7 @@ import numpy as np
 from staticgrad.compiler.codegen.language import type_name
 from staticgrad.compiler.cuda.source.typed_text import (
     Lines,
-    Typed,
+    TypedText,
     binary,
     number,
     signed,
@@ -18,18 +18,18 @@ from staticgrad.compiler.cuda.source.typed_text import (
 )
 from staticgrad.ir.types import BOOL, FLOAT32, FLOAT64, DType
 
-Simple = Callable[[Lines, list[Typed], DType], Typed]
+Simple = Callable[[Lines, list[TypedText], DType], TypedText]
 
 
 def _extreme(sign: str) -> Simple:
     """The larger or smaller; NaN is passed on."""
 
-    def text(_: Lines, values: list[Typed], dtype: DType) -> Typed:
+    def text(_: Lines, values: list[TypedText], dtype: DType) -> TypedText:
         x, y = (v.text for v in values)
         if dtype == BOOL:
-            return Typed(f"({x} {'|' if sign == '>' else '&'} {y})", BOOL)
+            return TypedText(f"({x} {'|' if sign == '>' else '&'} {y})", BOOL)
         nan = f" | ({x} != {x})" if dtype.kind == "f" else ""
-        return Typed(f"({x} if ({x} {sign} {y}){nan} else {y})", dtype)
+        return TypedText(f"({x} if ({x} {sign} {y}){nan} else {y})", dtype)
 
     return text
 
@@ -37,7 +37,7 @@ def _extreme(sign: str) -> Simple:
 def _shift(sign: str) -> Simple:
     """Counts outside of [0, width) shift everything out."""
 
-    def text(e: Lines, values: list[Typed], dtype: DType) -> Typed:
+    def text(e: Lines, values: list[TypedText], dtype: DType) -> TypedText:
         x, y = (v.text for v in values)
         width, kind = 8 * dtype.itemsize, type_name(dtype)
         inside = e.temporary(
@@ -48,28 +48,28 @@ def _shift(sign: str) -> Simple:
         if sign == ">>" and dtype.kind == "i":
             outside = f"{kind}({x} >> {number(width - 1, dtype)})"
         shifted = f"{kind}({x} {sign} {count})"
-        return Typed(f"({shifted} if {inside} else {outside})", dtype)
+        return TypedText(f"({shifted} if {inside} else {outside})", dtype)
 
     return text
 
 
-def _negated(_: Lines, values: list[Typed], dtype: DType) -> Typed:
+def _negated(_: Lines, values: list[TypedText], dtype: DType) -> TypedText:
     (x,) = values
     if dtype == BOOL:
         return x
     if dtype.kind == "f":
-        return Typed(f"(-{x.text})", dtype)
-    return Typed(f"{type_name(dtype)}({number(0, dtype)} - {x.text})", dtype)
+        return TypedText(f"(-{x.text})", dtype)
+    return TypedText(f"{type_name(dtype)}({number(0, dtype)} - {x.text})", dtype)
 
 
-def _absolute(_: Lines, values: list[Typed], dtype: DType) -> Typed:
+def _absolute(_: Lines, values: list[TypedText], dtype: DType) -> TypedText:
     (x,) = values
     if dtype.kind == "f":
-        return Typed(_size(x.text, dtype), dtype)
+        return TypedText(_size(x.text, dtype), dtype)
     if dtype.kind != "i":
         return x
     below = f"{type_name(dtype)}({number(0, dtype)} - {x.text})"
-    return Typed(f"({below} if {x.text} < {number(0, dtype)} else {x.text})", dtype)
+    return TypedText(f"({below} if {x.text} < {number(0, dtype)} else {x.text})", dtype)
 
 
 def _size(text: str, dtype: DType) -> str:
@@ -77,7 +77,7 @@ def _size(text: str, dtype: DType) -> str:
     return f"libdevice.fabs{'f' if dtype == FLOAT32 else ''}({text})"
 
 
-def _sign(_: Lines, values: list[Typed], dtype: DType) -> Typed:
+def _sign(_: Lines, values: list[TypedText], dtype: DType) -> TypedText:
     (x,) = values
     if dtype == BOOL:
         return x
@@ -85,96 +85,96 @@ def _sign(_: Lines, values: list[Typed], dtype: DType) -> Typed:
     rest = f"({one} if {x.text} > {zero} else {zero})"
     if dtype.kind == "i":
         rest = f"({number(-1, dtype)} if {x.text} < {zero} else {rest})"
-    return Typed(rest, dtype)
+    return TypedText(rest, dtype)
 
 
-def _invert(_: Lines, values: list[Typed], dtype: DType) -> Typed:
+def _invert(_: Lines, values: list[TypedText], dtype: DType) -> TypedText:
     (x,) = values
     if dtype == BOOL:
-        return Typed(f"({x.text} ^ True)", BOOL)
-    return Typed(f"{type_name(dtype)}({x.text} ^ {number(-1, dtype)})", dtype)
+        return TypedText(f"({x.text} ^ True)", BOOL)
+    return TypedText(f"{type_name(dtype)}({x.text} ^ {number(-1, dtype)})", dtype)
 
 
 def _bitwise(sign: str) -> Simple:
     return lambda e, values, dtype: binary(sign, *values)
 
 
-def _float_bits(_: Lines, values: list[Typed], dtype: DType) -> Typed:
+def _float_bits(_: Lines, values: list[TypedText], dtype: DType) -> TypedText:
     bits = "float_as_int" if dtype == FLOAT32 else "double_as_longlong"
-    return Typed(f"libdevice.{bits}({values[0].text})", signed(dtype))
+    return TypedText(f"libdevice.{bits}({values[0].text})", signed(dtype))
 
 
-def _float_of(_: Lines, values: list[Typed], dtype: DType) -> Typed:
-    return Typed(f"libdevice.int_as_float({values[0].text})", FLOAT32)
+def _float_of(_: Lines, values: list[TypedText], dtype: DType) -> TypedText:
+    return TypedText(f"libdevice.int_as_float({values[0].text})", FLOAT32)
 
 
-def _double_of(_: Lines, values: list[Typed], dtype: DType) -> Typed:
-    return Typed(f"libdevice.longlong_as_double({values[0].text})", FLOAT64)
+def _double_of(_: Lines, values: list[TypedText], dtype: DType) -> TypedText:
+    return TypedText(f"libdevice.longlong_as_double({values[0].text})", FLOAT64)
 
 
-def _count(e: Lines, values: list[Typed], dtype: DType) -> Typed:
+def _count(e: Lines, values: list[TypedText], dtype: DType) -> TypedText:
     """The bits that are one in the size of a number."""
     size = _absolute(e, values, dtype)
     wide = f"int64(uint64({type_name(unsigned(dtype))}({size.text})))"
-    return Typed(f"libdevice.popcll({wide})", np.dtype(np.int32))
+    return TypedText(f"libdevice.popcll({wide})", np.dtype(np.int32))
 
 
-def _signbit(e: Lines, values: list[Typed], dtype: DType) -> Typed:
+def _signbit(e: Lines, values: list[TypedText], dtype: DType) -> TypedText:
     bits = _float_bits(e, values, dtype).text
-    return Typed(f"({bits} < {number(0, signed(dtype))})", BOOL)
+    return TypedText(f"({bits} < {number(0, signed(dtype))})", BOOL)
 
 
-def _isnan(_: Lines, values: list[Typed], dtype: DType) -> Typed:
+def _isnan(_: Lines, values: list[TypedText], dtype: DType) -> TypedText:
     x = values[0].text
-    return Typed(f"({x} != {x})", BOOL)
+    return TypedText(f"({x} != {x})", BOOL)
 
 
 def _compared(sign: str) -> Simple:
-    def text(e: Lines, values: list[Typed], dtype: DType) -> Typed:
+    def text(e: Lines, values: list[TypedText], dtype: DType) -> TypedText:
         size = _size(values[0].text, dtype)
-        return Typed(f"({size} {sign} {number(math.inf, dtype)})", BOOL)
+        return TypedText(f"({size} {sign} {number(math.inf, dtype)})", BOOL)
 
     return text
 
 
-def _not(_: Lines, values: list[Typed], dtype: DType) -> Typed:
-    return Typed(f"({values[0].text} ^ True)", BOOL)
+def _not(_: Lines, values: list[TypedText], dtype: DType) -> TypedText:
+    return TypedText(f"({values[0].text} ^ True)", BOOL)
 
 
-def _not_at_least(_: Lines, values: list[Typed], dtype: DType) -> Typed:
+def _not_at_least(_: Lines, values: list[TypedText], dtype: DType) -> TypedText:
     x, y = (v.text for v in values)
-    return Typed(f"(({x} >= {y}) ^ True)", BOOL)
+    return TypedText(f"(({x} >= {y}) ^ True)", BOOL)
 
 
-def _overflows(_: Lines, values: list[Typed], dtype: DType) -> Typed:
+def _overflows(_: Lines, values: list[TypedText], dtype: DType) -> TypedText:
     """The least integer divided by -1 has no result."""
     if dtype.kind != "i":
-        return Typed("False", BOOL, False)
+        return TypedText("False", BOOL, False)
     least = number(-(1 << (8 * dtype.itemsize - 1)), dtype)
     x, y = (v.text for v in values)
-    return Typed(f"(({x} == {least}) & ({y} == {number(-1, dtype)}))", BOOL)
+    return TypedText(f"(({x} == {least}) & ({y} == {number(-1, dtype)}))", BOOL)
 
 
-def _opposite(_: Lines, values: list[Typed], dtype: DType) -> Typed:
+def _opposite(_: Lines, values: list[TypedText], dtype: DType) -> TypedText:
     if dtype.kind != "i":
-        return Typed("False", BOOL, False)
+        return TypedText("False", BOOL, False)
     x, y = (v.text for v in values)
-    return Typed(f"(({x} ^ {y}) < {number(0, dtype)})", BOOL)
+    return TypedText(f"(({x} ^ {y}) < {number(0, dtype)})", BOOL)
 
 
-def _quotient(_: Lines, values: list[Typed], dtype: DType) -> Typed:
+def _quotient(_: Lines, values: list[TypedText], dtype: DType) -> TypedText:
     """Truncated towards zero, from the sizes: Python's division rounds down."""
     x, y = (v.text for v in values)
     kind = type_name(dtype)
     if dtype.kind != "i":
-        return Typed(f"{kind}({x} // {y})", dtype)
+        return TypedText(f"{kind}({x} // {y})", dtype)
     zero = number(0, dtype)
     own = type_name(unsigned(dtype))
     a = f"{own}({kind}({zero} - {x}) if {x} < {zero} else {x})"
     b = f"{own}({kind}({zero} - {y}) if {y} < {zero} else {y})"
     size = f"{kind}({own}({a} // {b}))"
     turned = f"{kind}({zero} - {size})"
-    return Typed(f"({turned} if ({x} ^ {y}) < {zero} else {size})", dtype)
+    return TypedText(f"({turned} if ({x} ^ {y}) < {zero} else {size})", dtype)
 
 
 SIMPLE: dict[str, Simple] = {

@@ -14,7 +14,7 @@ from staticgrad.compiler.codegen.loops.statements import identity
 from staticgrad.compiler.codegen.status import INDEX_OUT_OF_RANGE, RAISED
 from staticgrad.compiler.codegen.text_emitter import Writer
 from staticgrad.compiler.cuda.source.expression_text import Expressions
-from staticgrad.compiler.cuda.source.typed_text import NotInSubset, Typed, number
+from staticgrad.compiler.cuda.source.typed_text import NotInSubset, TypedText, number
 from staticgrad.compiler.kernel_ir.kernels import (
     Access,
     Accumulate,
@@ -46,7 +46,7 @@ class Statements:
         self.writer = writer
         self.expressions = Expressions(writer)
         self.sizes: dict[Dim, str] = {}
-        self.values: dict[int, Typed] = {}
+        self.values: dict[int, TypedText] = {}
         self.functions: dict[Foreign, None] = {}
         self.worker = "uint32(0)"
         self._count = 0
@@ -121,24 +121,24 @@ class Statements:
         name = f"v{self._count}"
         self._count += 1
         self.line(f"{name} = {text}", comment)
-        self.values[value] = Typed(name, dtype)
+        self.values[value] = TypedText(name, dtype)
 
-    def start(self, value: int, combine: str, dtype: DType) -> Typed:
+    def start(self, value: int, combine: str, dtype: DType) -> TypedText:
         """A register that holds the identity of `combine`."""
         name, dtype = f"r{self._registers}", computed(dtype)
         self._registers += 1
         self.line(f"{name} = {self.identity(combine, dtype)}")
-        self.values[value] = Typed(name, dtype)
+        self.values[value] = TypedText(name, dtype)
         return self.values[value]
 
     def identity(self, combine: str, dtype: DType) -> str:
         """The literal that `combine` leaves everything else as it is with."""
         return number(identity(combine, dtype), dtype)  # type: ignore[arg-type]
 
-    def combine(self, combine: str, register: Typed, value: Typed) -> None:
+    def combine(self, combine: str, register: TypedText, value: TypedText) -> None:
         """Combine a value into a register."""
         assert register.dtype is not None
-        converted = Typed(
+        converted = TypedText(
             self.expressions.converted(value, register.dtype), register.dtype
         )
         text = self.expressions.combined(combine, register, converted)
@@ -148,7 +148,7 @@ class Statements:
         """The lines of a statement other than a loop."""
         match statement:
             case Number(result, value, dtype):
-                self.values[result] = Typed(
+                self.values[result] = TypedText(
                     number(_rounded(value, dtype), computed(dtype)), computed(dtype)
                 )
             case Load(result, access, dtype):

@@ -17,7 +17,7 @@ ELEMENTS = EDGE * ROW
 """Of the shared array, which is called `tile`."""
 
 
-def write_turned(statements: Statements, scheme: Transposed) -> str:
+def write_transposed(statements: Statements, scheme: Transposed) -> str:
     """The lines of such a copy; returns the type of the elements of `tile`."""
     kernel, line = statements.kernel, statements.line
     temporary = statements.expressions.temporary

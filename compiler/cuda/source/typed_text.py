@@ -18,7 +18,7 @@ _UINT64 = np.dtype(np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class TypedText:
     """Text and the type of its value; a number without a type is not `dtype` yet."""
 
     text: str
@@ -74,15 +74,15 @@ def memory_name(dtype: DType) -> str:
     return "uint8" if dtype == BOOL else type_name(dtype)
 
 
-def binary(sign: str, x: Typed, y: Typed) -> Typed:
+def binary(sign: str, x: TypedText, y: TypedText) -> TypedText:
     """``x sign y`` of two values of one type."""
     dtype = x.dtype
     assert dtype is not None
     if dtype == BOOL:
         joined = {"+": "|", "*": "&", "-": "^"}.get(sign, sign)
-        return Typed(f"({x.text} {joined} {y.text})", BOOL)
+        return TypedText(f"({x.text} {joined} {y.text})", BOOL)
     text = f"({x.text} {sign} {y.text})"
-    return Typed(text if dtype.kind == "f" else f"{type_name(dtype)}{text}", dtype)
+    return TypedText(text if dtype.kind == "f" else f"{type_name(dtype)}{text}", dtype)
 
 
 class Lines:
@@ -92,7 +92,7 @@ class Lines:
         self.writer = writer
         self._temporaries = 0
 
-    def converted(self, x: Typed, target: DType) -> str:
+    def converted(self, x: TypedText, target: DType) -> str:
         """The text of x as `target`: floats to integers as x86 does it."""
         if x.number is not None and x.dtype is None:
             return number(x.number, target)
@@ -109,11 +109,11 @@ class Lines:
             return f"{kind}({x.text})"
         return self._whole(self.named(x), source, target)
 
-    def named(self, x: Typed) -> Typed:
+    def named(self, x: TypedText) -> TypedText:
         """The same value as a name or a literal, so that it can be used twice."""
         if x.text.isidentifier() or x.number is not None:
             return x
-        return Typed(self.temporary(x.text), x.dtype)
+        return TypedText(self.temporary(x.text), x.dtype)
 
     def temporary(self, text: str) -> str:
         """A new name with that value."""
@@ -122,13 +122,13 @@ class Lines:
         self.writer.line(f"{name} = {text}")
         return name
 
-    def _whole(self, x: Typed, source: DType, target: DType) -> str:
+    def _whole(self, x: TypedText, source: DType, target: DType) -> str:
         """A float towards zero; the least integer where it does not fit."""
         if target == _UINT64:
             limit = number(2.0**63, source)
             large = self.temporary(f"({x.text} >= {limit})")
             moved = self.named(
-                Typed(f"(({x.text} - {limit}) if {large} else {x.text})", source)
+                TypedText(f"(({x.text} - {limit}) if {large} else {x.text})", source)
             )
             low = self.temporary(self._truncated(moved, source, INT64))
             top = "uint64(9223372036854775808)"
@@ -138,7 +138,7 @@ class Lines:
         text = self._truncated(x, source, wide)
         return text if wide == target else f"{type_name(target)}({text})"
 
-    def _truncated(self, x: Typed, source: DType, target: DType) -> str:
+    def _truncated(self, x: TypedText, source: DType, target: DType) -> str:
         limit = 2.0 ** (8 * target.itemsize - 1)
         low, high = number(-limit, source), number(limit, source)
         fits = f"({x.text} >= {low}) & ({x.text} < {high})"

@@ -27,7 +27,7 @@ from staticgrad.compiler.runtime.calling import Machine, bound_call
 from staticgrad.compiler.runtime.fast_call import Entry, Kinds
 from staticgrad.compiler.runtime.frame import Frame
 from staticgrad.compiler.runtime.instructions import Sized, size
-from staticgrad.compiler.runtime.native_code import Code, compile_schedule
+from staticgrad.compiler.runtime.native_code import NativeCode, compile_schedule
 from staticgrad.compiler.runtime.watch import takes_long, watched
 from staticgrad.compiler.verify.size_requirements import accept
 from staticgrad.ir.alignment import LARGE, aligned_empty
@@ -45,7 +45,7 @@ FIRST_BEAT = 256  # runs, as long as it is not known how long one takes
 
 
 @dataclass(slots=True)
-class Pool:
+class FramePool:
     """A program for some sizes and its idle entries.
 
     `machine` runs it; `results` are what makes each output, its shape and dtype.
@@ -89,14 +89,14 @@ class CpuTarget:
     ) -> None:
         """`fit` gives another Schedule of the same results for given sizes."""
         self._machine = vm.load()
-        self.code: Code = compile_schedule(schedule, checked)
+        self.code: NativeCode = compile_schedule(schedule, checked)
         self.planned: deque[Plan] = deque(maxlen=MOST_SIZES)
         self._verify = verify
         self._require = require
         self._poison = poison
         self._fit = fit
         self._checked = checked
-        self._pools: OrderedDict[tuple[tuple[str, int], ...], Pool] = OrderedDict()
+        self._pools: OrderedDict[tuple[tuple[str, int], ...], FramePool] = OrderedDict()
         self._planning = fork_safe_lock()
         writes = any(stored_by(schedule, kernel) for kernel in schedule.kernels)
         self.writing = fork_safe_lock() if writes else None
@@ -135,7 +135,7 @@ class CpuTarget:
         """Where everything lies for `sizes`."""
         return self.pool(sizes).sized.plan
 
-    def pool(self, sizes: Mapping[str, int]) -> Pool:
+    def pool(self, sizes: Mapping[str, int]) -> FramePool:
         """The program for `sizes`, planned at their first use."""
         key = tuple(sizes.items())
         with self._planning:
@@ -146,7 +146,7 @@ class CpuTarget:
                 self._pools.popitem(last=False)
         return pool
 
-    def _planned(self, sizes: Mapping[str, int]) -> Pool:
+    def _planned(self, sizes: Mapping[str, int]) -> FramePool:
         self._require(sizes)
         code = self.code
         if self._fit is not None:
@@ -161,7 +161,7 @@ class CpuTarget:
         machine = self._machine
         if takes_long(schedule, sizes):
             machine = watched(machine)
-        return Pool(machine, size(code, plan, self._poison), results)
+        return FramePool(machine, size(code, plan, self._poison), results)
 
 
 class Route:
@@ -172,7 +172,7 @@ class Route:
     def __init__(
         self,
         target: CpuTarget,
-        pool: Pool,
+        pool: FramePool,
         kinds: Kinds,
     ) -> None:
         self._target = target

@@ -19,7 +19,7 @@ from staticgrad.compiler.cuda.cuda_frame import CudaFrame
 from staticgrad.compiler.cuda.device import Device, current
 from staticgrad.compiler.cuda.device_arrays import DeviceArray, seen_on
 from staticgrad.compiler.cuda.device_chunks import chunks_on_gpu
-from staticgrad.compiler.cuda.device_memory import Memory
+from staticgrad.compiler.cuda.device_memory import DeviceMemory
 from staticgrad.compiler.cuda.driver import open_device
 from staticgrad.compiler.cuda.launches import launches
 from staticgrad.compiler.cuda.source.cuda_loops import CudaSource, refused
@@ -42,7 +42,7 @@ class Planned:
 
     code: CudaCode
     plan: Plan
-    constants: Memory[int]
+    constants: DeviceMemory[int]
 
 
 class CudaTarget:
@@ -84,10 +84,12 @@ class CudaTarget:
         except NotInSubset as error:
             raise refused(loop, error) from error
 
-    def _uploaded(self, code: CudaCode) -> Memory[int]:
+    def _uploaded(self, code: CudaCode) -> DeviceMemory[int]:
         """The constants, on the device as long as a frame reads them."""
         values = code.constants
-        memory = Memory(self.device, {n: value.nbytes for n, value in values.items()})
+        memory = DeviceMemory(
+            self.device, {n: value.nbytes for n, value in values.items()}
+        )
         for number, value in values.items():
             if value.size:
                 self.device.write(memory.addresses[number], value)

@@ -147,6 +147,8 @@ WEAVE = define(
 )
 
 
-def woven(parts: Sequence[Tensor], size: Shape, window: Pair, strides: Pair) -> Tensor:
+def interleaved(
+    parts: Sequence[Tensor], size: Shape, window: Pair, strides: Pair
+) -> Tensor:
     """An image of `size` whose windows have the pixels of `parts`, zeros between."""
     return apply(WEAVE, *parts, size=size, window=window, strides=strides)

@@ -24,7 +24,7 @@ from handwritten import (
     row_softmax,
 )
 
-from staticgrad.compiler.codegen.call_kernel import Call
+from staticgrad.compiler.codegen.call_kernel import BoundKernel
 from staticgrad.compiler.codegen.kernel_source import native
 from staticgrad.compiler.codegen.loops.loop_source import kernel_source
 from staticgrad.compiler.codegen.native_compile import ir_of
@@ -67,7 +67,7 @@ def test_full_reductions(combine, dtype):
     for size in (1, 5, 1000):
         x = np.exp(RNG.normal(size=size) * 0.3).astype(dtype)
         out = np.zeros((), dtype)
-        Call(made, [x, out], {"n": size}).run()
+        BoundKernel(made, [x, out], {"n": size}).run()
         options = {"dtype": dtype} if combine in ("add", "multiply") else {}
         expected = getattr(np, function[combine])(x.astype(dtype), **options)
         np.testing.assert_allclose(out, expected, rtol=1e-5)
@@ -85,7 +85,7 @@ def test_reductions_of_nothing_give_the_identity():
     ):
         out = np.ones((), dtype)
         empty = np.zeros(1, dtype)
-        Call(reduction(combine, dtype), [empty, out], {"n": 0}).run()
+        BoundKernel(reduction(combine, dtype), [empty, out], {"n": 0}).run()
         assert out == value
 
 
@@ -93,7 +93,7 @@ def test_bool_reductions():
     x = np.array([True, True, False])
     for combine, value in (("and", False), ("or", True)):
         out = np.zeros((), bool)
-        Call(reduction(combine, BOOL), [x, out], {"n": 3}).run()
+        BoundKernel(reduction(combine, BOOL), [x, out], {"n": 3}).run()
         assert out == value
 
 
@@ -102,7 +102,7 @@ def test_reductions_pass_nan_on():
     x[63] = np.nan
     for combine in ("add", "multiply", "maximum", "minimum"):
         out = np.zeros((), "f4")
-        Call(reduction(combine, FLOAT32), [x, out], {"n": 100}).run()
+        BoundKernel(reduction(combine, FLOAT32), [x, out], {"n": 100}).run()
         assert np.isnan(out)
 
 
@@ -116,7 +116,7 @@ def test_row_softmax_with_symbolic_sizes(dtype):
     for rows, columns in ((3, 17), (1, 1), (5, 300), (0, 4)):
         x = RNG.normal(size=(rows, columns)).astype(dtype)
         y = np.zeros_like(x)
-        Call(made, [x, y], {"n": rows, "m": columns}, per_chunk=2).run()
+        BoundKernel(made, [x, y], {"n": rows, "m": columns}, per_chunk=2).run()
         exact = np.exp(x.astype("f8") - x.max(1, keepdims=True, initial=-np.inf))
         exact /= exact.sum(1, keepdims=True)
         np.testing.assert_allclose(y, exact, rtol=3e-6)
@@ -125,14 +125,14 @@ def test_row_softmax_with_symbolic_sizes(dtype):
 def test_column_sums_in_slots():
     x = RNG.normal(size=(10, 37)).astype("f4")
     slots = np.full((4, 37), np.nan, "f4")
-    Call(column_sums(), [x, slots], {"n": 10, "m": 37}, per_chunk=3).run()
+    BoundKernel(column_sums(), [x, slots], {"n": 10, "m": 37}, per_chunk=3).run()
     parts = [x[begin : begin + 3].sum(0) for begin in range(0, 10, 3)]
     np.testing.assert_allclose(slots, parts, rtol=1e-5, atol=1e-6)
 
 
 def test_slots_of_no_rows_hold_the_identity():
     slots = np.full((1, 5), np.nan, "f4")
-    Call(column_sums(), [np.zeros((1, 5), "f4"), slots], {"n": 0, "m": 5}).run()
+    BoundKernel(column_sums(), [np.zeros((1, 5), "f4"), slots], {"n": 0, "m": 5}).run()
     np.testing.assert_array_equal(slots, 0)
 
 
@@ -140,7 +140,7 @@ def test_gather():
     table = RNG.normal(size=(10, 6)).astype("f4")
     index = np.array([0, 9, -1, -10, 3])
     out = np.zeros((5, 6), "f4")
-    call = Call(gather(), [table, index, out], {"n": 5, "m": 6}).run()
+    call = BoundKernel(gather(), [table, index, out], {"n": 5, "m": 6}).run()
     np.testing.assert_array_equal(out, table[index])
     assert not call.status.any()
 
@@ -151,7 +151,7 @@ def test_a_bad_index_is_reported_and_reads_row_0(bad):
     index = np.array([0, 3, bad, 2, 99])
     out = np.zeros((5, 6), "f4")
     values = {"n": 5, "m": 6}
-    call = Call(gather(), [table, index, out], values, site_base=7)
+    call = BoundKernel(gather(), [table, index, out], values, site_base=7)
     for begin in (4, 2, 0):  # the last one first: the lowest position still wins
         call.run_range(begin, min(begin + 2, 5))
     assert list(call.status[:6]) == [0, 1, 7, 2, bad, 10]
@@ -161,18 +161,18 @@ def test_a_bad_index_is_reported_and_reads_row_0(bad):
 def test_labels_do_not_wrap_and_unsigned_ones_are_not_negative():
     table, out = np.ones((10, 1), "f4"), np.zeros((1, 1), "f4")
     values = {"n": 1, "m": 1}
-    call = Call(gather(wrap=False), [table, np.array([-1]), out], values).run()
+    call = BoundKernel(gather(wrap=False), [table, np.array([-1]), out], values).run()
     assert list(call.status[1:6]) == [1, 0, 0, -1, 10]
     huge = np.array([2**64 - 1], "u8")
     made = gather(dtype=np.dtype("u8"))
-    assert Call(made, [table, huge, out], values).run().status[1] == 1
+    assert BoundKernel(made, [table, huge, out], values).run().status[1] == 1
 
 
 def test_reports_from_many_threads_leave_the_lowest():
     table, out = np.ones((10, 1), "f4"), np.zeros((4000, 1), "f4")
     index = np.full(4000, 99)
     index[:5] = 0
-    call = Call(gather(), [table, index, out], {"n": 4000, "m": 1})
+    call = BoundKernel(gather(), [table, index, out], {"n": 4000, "m": 1})
     ranges = [(begin, begin + 1000) for begin in range(0, 4000, 1000)]
     threads = [threading.Thread(target=call.run_range, args=r) for r in ranges]
     for thread in threads:
@@ -195,7 +195,7 @@ def test_three_loops_negative_strides_and_offsets():
     made = kernel((p, M, N), [("read", "f8"), ("write", "f8")], (nest,))
     x = RNG.normal(size=(4, 3, 5))
     y = np.zeros((5, 3, 4))
-    Call(made, [x, y], {"n": 4, "m": 3, "p": 5}, per_chunk=2).run()
+    BoundKernel(made, [x, y], {"n": 4, "m": 3, "p": 5}, per_chunk=2).run()
     flat = np.arange(60).reshape(5, 3, 4) + 5
     np.testing.assert_array_equal(y, x[:, :, ::-1].T + flat)
 
@@ -210,7 +210,7 @@ def test_in_place_update():
     made = kernel((N,), [("update", "f4"), ("read", "f4")], (Loop(0, body),))
     x, g = RNG.normal(size=(2, 100)).astype("f4")
     expected = x - np.float32(0.5) * g
-    Call(made, [x, g], {"n": 100}).run()
+    BoundKernel(made, [x, g], {"n": 100}).run()
     np.testing.assert_array_equal(x, expected)
 
 
@@ -234,7 +234,7 @@ def test_two_scratch_areas_do_not_overlap():
     made = kernel((N,), [("write", "f8")], (Loop(0, fill), Loop(0, read)), areas)
     assert scratch_bytes(made, 0, {"n": 65}) == 128 + 64 + 320
     y = np.zeros(65)
-    Call(made, [y], {"n": 65}).run()
+    BoundKernel(made, [y], {"n": 65}).run()
     np.testing.assert_array_equal(y, 11.0)
 
 
@@ -264,7 +264,7 @@ def test_sin_in_place_reads_each_element_before_it_is_written():
     x = np.linspace(-9, 9, 3000, dtype="f4")
     x[7] = 1e30
     start, y = x.copy(), np.zeros_like(x)
-    Call(made, [x, y], {"n": 3000}).run()
+    BoundKernel(made, [x, y], {"n": 3000}).run()
     np.testing.assert_allclose(x, np.sin(start.astype("f8")), atol=1e-6)
     np.testing.assert_allclose(y, np.cos(x), atol=1e-6)
 
@@ -288,7 +288,7 @@ def test_a_sum_of_sines_and_a_sine_per_row():
     x = RNG.normal(size=(3, 2500)) * 100
     x[1, 2000] = 1e300
     y = np.zeros(3)
-    Call(made, [x, y], {"n": 3, "m": 2500}).run()
+    BoundKernel(made, [x, y], {"n": 3, "m": 2500}).run()
     np.testing.assert_allclose(y, (np.sin(x) + np.cos(x[:, :1])).sum(1), rtol=1e-12)
 
 

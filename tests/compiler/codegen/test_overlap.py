@@ -7,11 +7,11 @@ from llvmlite import ir
 
 from staticgrad.compiler.codegen import call_kernel as calling
 from staticgrad.compiler.codegen import native_compile
-from staticgrad.compiler.codegen.call_kernel import Call
+from staticgrad.compiler.codegen.call_kernel import BoundKernel
 from staticgrad.compiler.codegen.kernel_source import NativeKernel
 from staticgrad.compiler.codegen.llvm import instruction_order
 from staticgrad.compiler.codegen.llvm.instruction_order import LONG_BODY, overlapped
-from staticgrad.compiler.codegen.llvm.ir_emitter import Emitter
+from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter
 from staticgrad.compiler.codegen.loops.loop_source import kernel_source
 from staticgrad.compiler.codegen.text_emitter import canonical
 from staticgrad.compiler.kernel_ir.kernels import Access, Compute, Load, Loop, Store
@@ -32,7 +32,7 @@ def written(kind=FLOAT, chains=4, links=30):
     b = ir.IRBuilder(block)
     index = b.phi(LONG)
     index.add_incoming(f.args[1], block)
-    m = Emitter(b, kind)
+    m = IREmitter(b, kind)
     for _ in range(chains):
         place = b.gep(f.args[0], [index])
         x = b.load(place)
@@ -125,7 +125,7 @@ def test_the_bits_of_a_long_kernel_stay(monkeypatch):
         way = NativeKernel(made, address, (), False, 0.0)
         monkeypatch.setattr(calling, "native", lambda _kernels, way=way: [way])
         changed = x.copy()
-        Call(made, [changed, y], {}).run()
+        BoundKernel(made, [changed, y], {}).run()
         found.append(changed)
     assert len(orders) == 2
     assert np.array_equal(*found)

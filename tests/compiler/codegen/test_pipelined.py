@@ -9,7 +9,7 @@ from handwritten import N, kernel
 
 from staticgrad.compiler.codegen import call_kernel as calling
 from staticgrad.compiler.codegen import native_compile
-from staticgrad.compiler.codegen.call_kernel import Call
+from staticgrad.compiler.codegen.call_kernel import BoundKernel
 from staticgrad.compiler.codegen.kernel_source import NativeKernel
 from staticgrad.compiler.codegen.llvm import translate
 from staticgrad.compiler.codegen.llvm.software_pipelining import MOST_PASSED, pipelined
@@ -140,7 +140,7 @@ KEPT = {
 
 def run(text, steps):
     """The arrays that the function of `text`, without further passes, leaves."""
-    module = internals.Module("f", "", rewrite=lambda _: text)
+    module = internals.IRModule("f", "", rewrite=lambda _: text)
     linked = internals.load_object_code(internals.compile_module(module))
     draw = np.random.default_rng(steps)
     x = draw.uniform(0.5, 2, (steps + 1) * LANES).astype("f4")
@@ -198,7 +198,7 @@ def test_the_bits_of_a_long_kernel_stay(monkeypatch, dtype):
         for way in ways:
             monkeypatch.setattr(calling, "native", lambda _kernels, way=way: [way])
             found.append(x.copy())
-            Call(made, [found[-1], y], {"n": length}).run()
+            BoundKernel(made, [found[-1], y], {"n": length}).run()
         assert found[0].tobytes() == found[1].tobytes()
         gates = 1 / (1 + np.exp(-np.stack([x, y])))
         exact = gates[0] * np.tanh(x * gates[1] + gates[0] * np.tanh(y))

@@ -13,7 +13,7 @@ import pytest
 import staticgrad as sg
 from staticgrad.compiler.codegen import call_kernel as calling
 from staticgrad.compiler.codegen import native_compile
-from staticgrad.compiler.codegen.call_kernel import Call
+from staticgrad.compiler.codegen.call_kernel import BoundKernel
 from staticgrad.compiler.codegen.kernel_source import NativeKernel, form_of
 from staticgrad.compiler.codegen.llvm.typed import Unsupported
 from staticgrad.compiler.codegen.loops.loop_source import kernel_source
@@ -155,7 +155,7 @@ def run(kernel, compiled, monkeypatch, arrays=None):
 
     monkeypatch.setattr(calling, "native", use)
     arrays = memory_of(kernel) if arrays is None else arrays
-    call = Call(kernel, arrays, SIZES).run()
+    call = BoundKernel(kernel, arrays, SIZES).run()
     return arrays, call.status
 
 

@@ -43,7 +43,7 @@ ROADS = [
 
 
 @pytest.fixture(params=ROADS)
-def road(request, monkeypatch):
+def strategy(request, monkeypatch):
     """Small products have roads of their own, but the driver can do them too."""
     number = ROADS.index(request.param)
     if number > 0:
@@ -313,7 +313,11 @@ def test_the_pieces_stand_alone():
     makers = list(product_leaves._LEAVES.values())
     sources += [
         make(number)
-        for make in (*makers, *kernels._KERNELS.values(), interleaved_products._woven)
+        for make in (
+            *makers,
+            *kernels._KERNELS.values(),
+            interleaved_products._interleaved,
+        )
         for number in (product_leaves.as_float32, product_leaves.as_float64)
     ]
     for source in sources:
@@ -377,7 +381,7 @@ def test_few_columns_do_not_take_tiles():
         ((2, 16, 256), False, tiles), ((3, 256, 256), False, tiles),
     ]:  # fmt: skip
         table = blas.shape_of(product(m, n, k, transposed=(transposed, False)), {})
-        assert narrow_products.road(table) == expected, (m, n, k, transposed)
+        assert narrow_products.strategy(table) == expected, (m, n, k, transposed)
         found = tile_driver.described(table)
         if expected in (dots, back):
             assert bool(found[tile_driver.AT_DOTS]) == (expected == dots)
@@ -406,16 +410,18 @@ def test_small_products_are_computed_in_one_call():
         pytest.skip("requires masks")
     numbers_of = (kernels.BY_ROWS, kernels.BY_DOTS, kernels.TURNED, kernels.TILED)
     by_rows, by_dots, turned, tiled = (kernels.small_address(n, 4) for n in numbers_of)
-    woven = interleaved_products.woven_address(4) if plan_of().rows == 16 else tiled
+    interleaved = (
+        interleaved_products.interleaved_address(4) if plan_of().rows == 16 else tiled
+    )
     for (m, n, k), layout, expected in [
         ((16, 16, 4), "NN", by_rows), ((4, 16, 16), "TN", by_rows),
         ((16, 16, 1), "NT", by_rows), ((16, 1, 16), "TN", by_rows),
         ((1, 1, 16), "NN", by_rows), ((16, 1, 16), "NN", by_dots),
         ((1, 16, 16), "NT", by_dots), ((16, 16, 4), "NT", turned),
         ((16, 4, 16), "TT", turned), ((2, 64, 64), "NT", 0), ((1, 64, 64), "NN", 0),
-        ((64, 64, 64), "NN", tiled), ((4, 4, 0), "NN", 0), ((32, 64, 64), "NT", woven),
-        ((64, 64, 200), "TN", tiled), ((64, 32, 300), "TN", 0),
-        ((128, 128, 128), "NN", 0), ((15, 96, 96), "NT", 0),
+        ((64, 64, 64), "NN", tiled), ((4, 4, 0), "NN", 0), ((32, 64, 64), "NT",
+        interleaved), ((64, 64, 200), "TN", tiled), ((64, 32, 300), "TN", 0), ((128,
+        128, 128), "NN", 0), ((15, 96, 96), "NT", 0),
     ]:  # fmt: skip
         transposed = layout[0] == "T", layout[1] == "T"
         ld = m if transposed[0] else k, k if transposed[1] else n, n

@@ -216,6 +216,6 @@ def test_no_step_takes_more_memory(batch, finite, monkeypatch):
         step(rows(count, 32), np.zeros(count, np.int64))
         return step.memory.arena_bytes
 
-    woven = arena()
+    interleaved = arena()
     monkeypatch.setattr("staticgrad.compiling.in_shadow", lambda schedule: schedule)
-    assert woven <= arena()
+    assert interleaved <= arena()

@@ -152,14 +152,16 @@ def test_a_module_is_compiled_for_the_target():
     text = f'target triple = "{triple}"\ntarget datalayout = "{layout}"\n'
     text += "define i64 @three() { ret i64 3 }"
     linked = internals.load_object_code(
-        internals.compile_module(internals.Module("three", text))
+        internals.compile_module(internals.IRModule("three", text))
     )
     assert ctypes.CFUNCTYPE(ctypes.c_int64)(linked.address)() == 3
 
 
 def test_a_module_that_is_wrong_is_refused():
     with pytest.raises(RuntimeError):
-        internals.compile_module(internals.Module("f", "define i64 @f() { ret i32 3 }"))
+        internals.compile_module(
+            internals.IRModule("f", "define i64 @f() { ret i32 3 }")
+        )
 
 
 def test_an_intrinsic_shows_its_definition():
