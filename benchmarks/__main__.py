@@ -6,6 +6,7 @@ Every command prints tables; with ``--json`` what was measured is kept under res
 import argparse
 
 from benchmarks import (
+    ablation,
     accuracy,
     budget,
     chain,
@@ -24,6 +25,7 @@ from benchmarks import (
     results,
     steps,
 )
+from benchmarks.ablated import PATHS
 from benchmarks.images.cases import CASES
 from benchmarks.workloads import ALL
 
@@ -43,6 +45,7 @@ COMMANDS = {
     "random": draws.main,
     "budget": budget.main,
     "own": own.main,
+    "ablation": ablation.main,
 }
 
 
@@ -65,8 +68,11 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
     add("--step", type=int, default=1, help="accuracy: every so many bit patterns")
     add("--chart", metavar="PATH", help="contrast: draw it there")
     add("--elements", type=int, default=100_000, help="calls: of a function")
+    add("--cpu", help="ablation: compile for this processor, as LLVM calls it")
     options = parser.parse_args(words)
-    known = {"accuracy": accuracy.NAMES, "conv": CASES}.get(options.command, ALL)
+    known = {
+        "accuracy": accuracy.NAMES, "conv": CASES, "ablation": PATHS,
+    }.get(options.command, ALL)  # fmt: skip
     unknown = [name for name in options.names if name not in known]
     if unknown:
         parser.error(f"unknown name {unknown[0]!r}; known: {', '.join(known)}")

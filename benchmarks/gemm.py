@@ -60,7 +60,7 @@ def _kernel(kind: str, m: int, n: int, k: int, batch: int, dtype: str) -> GemmKe
     )  # fmt: skip
 
 
-class _Case:
+class Case:
     """One product, computed in three ways on the same memory."""
 
     def __init__(self, shape: tuple[str, int, int, int, int], dtype: str) -> None:
@@ -83,13 +83,18 @@ class _Case:
         start = self.scratch.ctypes.data
         self.context = np.array([0, start + -start % 64], np.int64)
 
-    def seconds(self, way: int, times: int) -> float:
+    def run(self, way: int, times: int) -> None:
+        """Compute the product so many times in one of the ways."""
         function, words = self.ways[way]
-        start = time.perf_counter()
         _repeat(
             function, self.operands.ctypes.data, words.ctypes.data, words[blas.ITEMS],
             self.context.ctypes.data, times,
         )  # fmt: skip
+
+    def seconds(self, way: int, times: int) -> float:
+        """Seconds per product."""
+        start = time.perf_counter()
+        self.run(way, times)
         return (time.perf_counter() - start) / times
 
     def best(self, seconds: float) -> list[float]:
@@ -113,7 +118,7 @@ def measure(dtype: str, seconds: float) -> dict[str, list[float]]:
     found = {}
     for shape in SHAPES:
         kind, m, n, k, batch = shape
-        case = _Case(shape, dtype)
+        case = Case(shape, dtype)
         title = f"{kind} {m}x{n}x{k}" + (f", {batch} times" if batch > 1 else "")
         found[title] = [case.flops / best / 1e9 for best in case.best(seconds)]
     return found

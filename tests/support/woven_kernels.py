@@ -23,5 +23,7 @@ def schemes(f):
 def kernels_apart():
     """What is compiled meanwhile has none of them."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("staticgrad.compiling.in_shadow", lambda schedule: schedule)
+        patched.setattr(
+            "staticgrad.compiling.fuse_into_products", lambda schedule: schedule
+        )
         yield

@@ -60,7 +60,7 @@ def strategy(request, monkeypatch):
         monkeypatch.setattr(narrow_products, "ADDING", 0)
 
 
-roads = pytest.mark.usefixtures("road")
+roads = pytest.mark.usefixtures("strategy")
 
 
 def call(table, a, b, c, ranges=None):

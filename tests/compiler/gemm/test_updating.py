@@ -217,5 +217,7 @@ def test_no_step_takes_more_memory(batch, finite, monkeypatch):
         return step.memory.arena_bytes
 
     interleaved = arena()
-    monkeypatch.setattr("staticgrad.compiling.in_shadow", lambda schedule: schedule)
+    monkeypatch.setattr(
+        "staticgrad.compiling.fuse_into_products", lambda schedule: schedule
+    )
     assert interleaved <= arena()
