@@ -16,6 +16,7 @@ from benchmarks import (
     derivatives,
     draws,
     gemm,
+    imports,
     indexing,
     launches,
     loops,
@@ -45,6 +46,7 @@ COMMANDS = {
     "random": draws.main,
     "budget": budget.main,
     "own": own.main,
+    "imports": imports.main,
     "ablation": ablation.main,
 }
 

@@ -7,8 +7,10 @@ outputs. `bind` fixes arguments and outputs once, so that later calls do neither
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from weakref import WeakSet
 
@@ -25,9 +27,13 @@ from staticgrad.compiler.runtime.taps import Tap, Tapping, check_inputs, checked
 from staticgrad.compiler.runtime.targets.cpu_target import CpuTarget, Route
 from staticgrad.compiler.runtime.targets.reference_target import ReferenceTarget
 from staticgrad.errors import GraphError, NonFiniteError
+from staticgrad.ir.lazy_module import Later
 from staticgrad.ir.node import Input, Tensor
 from staticgrad.ir.size import symbols
 from staticgrad.ir.source import at, here
+
+pictures = Later("staticgrad.pictures")  # they draw what is above them: when asked for
+
 
 if TYPE_CHECKING:
     from staticgrad.compiler.runtime.targets.cuda_target import CudaTarget
@@ -84,6 +90,13 @@ class Memory:
             f"lower_bound_bytes={self.lower_bound_bytes}, "
             f"unplanned_bytes={self.unplanned_bytes})"
         )
+
+    def render(self, path: str | os.PathLike[str]) -> Path:
+        """Write the picture of the plan as SVG; returns the path."""
+        return Path(pictures.render_memory(self.plan, path))
+
+    def _repr_svg_(self) -> str:
+        return str(pictures.memory_svg(self.plan))
 
 
 class Executable:

@@ -31,16 +31,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from staticgrad.custom.array_ops import ArrayOp, Results
 from staticgrad.custom.backward_results import checked_cotangents
-from staticgrad.custom.scalar_ops import ScalarOp
 from staticgrad.errors import DTypeError, GraphError, ShapeError
 from staticgrad.ir.graph import apply
+from staticgrad.ir.lazy_module import Later
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Bad, Layout, Sample, View, define
 from staticgrad.ir.size import Dim, Shape
@@ -50,6 +49,13 @@ from staticgrad.ops.leaves import as_shape, dtype_of
 from staticgrad.ops.named import named
 from staticgrad.ops.promotion import as_tensor
 from staticgrad.vectorize.mapping import vmap
+
+if TYPE_CHECKING:
+    from staticgrad.custom import array_ops, scalar_ops
+else:  # which import Numba
+    array_ops = Later("staticgrad.custom.array_ops")
+    scalar_ops = Later("staticgrad.custom.scalar_ops")
+
 
 Backward = Callable[..., Any]
 Operation = Callable[..., Any]
@@ -105,10 +111,14 @@ def custom_op(
     """
     _check_definition(name, kind)
     if kind == "scalar":
-        return _named(name, forward, ScalarOp(name, forward, backward, dtype))
+        return _named(
+            name, forward, scalar_ops.ScalarOp(name, forward, backward, dtype)
+        )
     if kind == "array":
-        results = Results(shape, dtype, saved)
-        return _named(name, forward, ArrayOp(name, forward, backward, results))
+        results = array_ops.Results(shape, dtype, saved)
+        return _named(
+            name, forward, array_ops.ArrayOp(name, forward, backward, results)
+        )
     return _named(name, forward, _graph_op(name, forward, backward, shape, dtype))
 
 

@@ -18,10 +18,14 @@ from weakref import ReferenceType, ref
 import numpy.typing as npt
 
 from staticgrad.errors import DTypeError, GraphError, ShapeError
+from staticgrad.ir.lazy_module import Later
 from staticgrad.ir.node import Input, Node, Parameter, State, Stored, Tensor
 from staticgrad.ir.op import VARIABLE, Extent, Op
 from staticgrad.ir.source import DERIVED, Origin, Source, at, here
 from staticgrad.ir.types import FLOAT32, DType, TensorType, as_dtype
+
+pictures = Later("staticgrad.pictures")  # a notebook asks a graph for its picture
+
 
 Update = tuple[Stored, Tensor]
 
@@ -102,6 +106,9 @@ class Graph:
         _OPEN.reset(self._token)
         PRECISION.reset(self._precision)
         self._token = None
+
+    def _repr_svg_(self) -> str:
+        return str(pictures.graph_svg(self))
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{leaf.name}: {leaf.type}" for leaf in self.inputs)

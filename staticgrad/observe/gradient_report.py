@@ -11,8 +11,10 @@ with where counts too. A unit is an index of the last axis, of axis 1 for images
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -22,10 +24,14 @@ from staticgrad import ops
 from staticgrad.compiling import compile as compile_graph
 from staticgrad.differentiate.cuts import trained
 from staticgrad.differentiate.gradients import grad
+from staticgrad.ir.lazy_module import Later
 from staticgrad.ir.node import Input, Stored, Tensor
 from staticgrad.ir.size import product
 from staticgrad.ir.source import at
 from staticgrad.observe.activation_nodes import Activation, activations, unbroken
+
+pictures = Later("staticgrad.pictures")
+
 
 NORMAL = (0.01, 10.0)  # of the global norm
 APART = 1e4  # between the largest and the least norm of a layer: suspicious
@@ -90,6 +96,13 @@ class GradientReport:
     def norms(self) -> dict[str, float]:
         """The norm of each layer's gradients by the layer's path."""
         return {layer.name: layer.norm for layer in self.layers}
+
+    def render(self, path: str | os.PathLike[str]) -> Path:
+        """Write the picture of the norms as SVG; returns the path."""
+        return Path(pictures.render_gradients(self, path))
+
+    def _repr_svg_(self) -> str:
+        return str(pictures.gradients_svg(self))
 
     def __str__(self) -> str:
         width = max((len(layer.name) for layer in self.layers), default=0)
