@@ -186,4 +186,5 @@ __all__ = [
     "vmap",
     "while_loop",
 ]  # fmt: skip
-__all__ += ops.__all__
+if not TYPE_CHECKING:
+    __all__ += ops.__all__

@@ -17,13 +17,10 @@ Weakness: a last block of lanes that are not all needed costs as much as a whole
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 from staticgrad.compiler.conv.convolution_layout import (
-    BufferOf,
     Making,
-    NewBuffer,
     even,
     image_of,
     lanes_for,
@@ -32,6 +29,7 @@ from staticgrad.compiler.conv.convolution_layout import (
 from staticgrad.compiler.conv.few_channel_kernels import few_channels, has_few_channels
 from staticgrad.compiler.conv.winograd_kernels import winograd, winograd_weights
 from staticgrad.compiler.host import processor
+from staticgrad.compiler.kernel_ir.buffers import Buffers
 from staticgrad.compiler.kernel_ir.kernels import (
     Kernel,
     Operand,
@@ -52,11 +50,9 @@ CACHED_BYTES = 1 << 16  # packed kernels that may be read anew for every row
 MOST_SUMS = {16: 10, 32: 24}  # registers -> those for sums
 
 
-def convolved(
-    node: Node, buffer_of: BufferOf, new_buffer: NewBuffer, slots_of: Callable[..., int]
-) -> list[Kernel]:
+def convolved(node: Node, buffers: Buffers) -> list[Kernel]:
     """The kernels of a Convolution node."""
-    m = Making(node, buffer_of, new_buffer, slots_of)
+    m = Making(node, buffers)
     transforms = transforms_of(m.shape, m.bits, m.part)
     if m.part == "weight":
         return winograd_weights(m, transforms) if transforms else weights(m)

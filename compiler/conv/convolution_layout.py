@@ -6,12 +6,11 @@ winograd_kernels.py choose schemes for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from staticgrad.compiler.codegen.tiles.winograd_matrices import TRANSFORMS
 from staticgrad.compiler.host import processor
+from staticgrad.compiler.kernel_ir.buffers import Buffers
 from staticgrad.compiler.kernel_ir.kernels import (
     Access,
     FinishKernel,
@@ -25,7 +24,6 @@ from staticgrad.compiler.kernel_ir.kernels import (
     site_of,
 )
 from staticgrad.compiler.kernel_ir.layouts import base_of, layout_over
-from staticgrad.compiler.kernel_ir.schedule import BufferKind
 from staticgrad.compiler.kernel_ir.schemes import (
     ImageView,
     Slide,
@@ -38,10 +36,6 @@ from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import Node, Tensor, static_shape
 from staticgrad.ir.op import Convolution, Layout
 from staticgrad.ir.size import Dim, Shape, product
-from staticgrad.ir.types import DType
-
-BufferOf: TypeAlias = Callable[[Tensor], int]
-NewBuffer: TypeAlias = Callable[[BufferKind, tuple[Dim, ...], DType], int]
 
 LEAST_CHANNELS, LEAST_PIXELS = 16, 64  # from which transformed tiles pay
 LEAST_GAIN = 1.3  # times fewer products for which transforms pay
@@ -79,8 +73,7 @@ class Sizes:
 def sizes_of(node: Node) -> Sizes:
     """The sizes of a Convolution node."""
     code, attrs = node.op.code, node.attrs
-    if not isinstance(code, Convolution):
-        raise CompilerBug(f"{node} is no convolution")
+    assert isinstance(code, Convolution)
     first, second = (t.shape for t in node.inputs)
     made = node.types[0].shape
     image, window, counts = {
@@ -212,14 +205,12 @@ def even(length: int, most: int) -> int:
 class Making:
     """One node on its way."""
 
-    def __init__(
-        self, node: Node, buffer_of: BufferOf, new_buffer: NewBuffer,
-        slots_of: Callable[..., int],
-    ) -> None:  # fmt: skip
+    def __init__(self, node: Node, buffers: Buffers) -> None:
         code = node.op.code
         assert isinstance(code, Convolution)
         self.node, self.part = node, code.part
-        self.buffer_of, self.new_buffer, self.slots_of = buffer_of, new_buffer, slots_of
+        self.buffer_of, self.new_buffer = buffers, buffers.new
+        self.slots_of = buffers.slots
         self.shape = sizes_of(node)
         self.dtype = node.types[0].dtype
         self.bits = 8 * self.dtype.itemsize

@@ -52,17 +52,12 @@ from staticgrad.compiler.passes.operand_casts import operand_casts
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Node, Stored, Tensor
 from staticgrad.ir.op import (
-    Elementwise,
-    Gather,
-    IndexCheck,
     Leaf,
-    Random,
     Reduce,
 )
 
 MAX_NODES = 64
 MAX_READS = 24
-_IN_LOOPS = (Elementwise, IndexCheck, Random, Reduce, Gather)
 SHARED_GROUPS = 4  # how many groups that read the same tensor are tried
 
 
@@ -81,7 +76,7 @@ class Timing:
 
 def is_loop(node: Node) -> bool:
     """True if the node can share a loop nest with others."""
-    return isinstance(node.op.code, _IN_LOOPS)
+    return node.op.code.kind.fused
 
 
 def fuse(graph: Graph, timing: Timing) -> list[Group]:

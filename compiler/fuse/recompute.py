@@ -18,10 +18,8 @@ from staticgrad.compiler.kernel_ir.costs import CHEAP, cost_of
 from staticgrad.compiler.kernel_ir.layouts import AxisMap, base_of, is_free
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
-from staticgrad.ir.op import Elementwise, Random
 from staticgrad.ir.size import product
 
-_REPEATED = (Elementwise, Random)
 _LEAVES = (Input, Stored, Constant)
 MOST_NODES = 4  # operations that are repeated for one value
 
@@ -41,6 +39,11 @@ def recompute(
     for group in groups:
         if group.kind == "loop":
             _prune(group, work.in_memory)
+
+
+def _is_repeated(node: Node) -> bool:
+    kind = node.op.code.kind
+    return kind.aligned and not kind.fails
 
 
 class _Work:
@@ -67,7 +70,7 @@ class _Work:
         """Let the readers of the node's result compute it, if all of them can."""
         result = node.outputs[0]
         readers = self.readers.get(result, [])
-        if not readers or not isinstance(node.op.code, _REPEATED):
+        if not readers or not _is_repeated(node):
             return
         if result in self.roots:  # a reader would write it too, in every chunk
             return
@@ -108,7 +111,7 @@ class _Work:
             top = stack.pop()
             if top in found:
                 continue
-            if not isinstance(top.op.code, _REPEATED):
+            if not _is_repeated(top):
                 return None
             if len(found) == MOST_NODES:
                 return None

@@ -12,11 +12,8 @@ from staticgrad.ir.node import Constant, Node, Tensor
 from staticgrad.ir.op import (
     After,
     Elementwise,
-    Extent,
     Gather,
-    IndexCheck,
     Layout,
-    Position,
     Random,
     Reduce,
     View,
@@ -29,20 +26,15 @@ COPIED = "{0}"  # the template of a copy
 
 AxisMap = tuple[int | None, ...]
 
-# unions would be made anew at each of thousands of tests
-_VIEWS = (View, After)
-_ALIGNED = (Elementwise, IndexCheck, Random)
-_COUNTED = (Position, Extent)
-
 
 def is_view(tensor: Tensor) -> bool:
     """True if the tensor is another one, read differently."""
-    return isinstance(tensor.node.op.code, _VIEWS)
+    return tensor.node.op.code.kind.is_view
 
 
 def base_of(tensor: Tensor) -> Tensor:
     """The first tensor below `tensor` that is not a view."""
-    while isinstance(tensor.node.op.code, _VIEWS):
+    while tensor.node.op.code.kind.is_view:
         tensor = tensor.node.inputs[0]
     return tensor
 
@@ -126,7 +118,7 @@ def alignment(node: Node, position: int) -> tuple[int, ...] | None:
     """
     code, shape = node.op.code, node.inputs[position].shape
     is_key = isinstance(code, Random) and position == 0
-    if isinstance(code, _ALIGNED) and not is_key:
+    if code.kind.aligned and not is_key:
         missing = len(node.types[0].shape) - len(shape)
         return tuple(range(missing, missing + len(shape)))
     if isinstance(code, Reduce):
@@ -156,7 +148,7 @@ def is_free(tensor: Tensor, depth: int = FREE_DEPTH) -> bool:
     base = base_of(tensor)
     if isinstance(base, Constant):
         return base.value.size == 1
-    if isinstance(base.op.code, _COUNTED):
+    if base.op.code.kind.counted:
         return True
     code = base.op.code
     if depth == 0 or base.shape or not isinstance(code, Elementwise) or code.fails:

@@ -12,19 +12,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from staticgrad.compiler.fuse.groups import Group
+from staticgrad.compiler.kernel_ir.buffers import StoreRegion
 from staticgrad.compiler.kernel_ir.layouts import awaited, base_of, is_view, layout_of
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Layout, Piece, Place, Scatter
 from staticgrad.ir.size import Dim, exact_divide, product
-
-
-@dataclass(frozen=True, slots=True)
-class StoreRegion:
-    """Where a tensor lies in the result of a Place or Scatter node."""
-
-    place: Node
-    layout: Layout
 
 
 @dataclass(frozen=True, slots=True)

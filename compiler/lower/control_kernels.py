@@ -24,7 +24,6 @@ from staticgrad.compiler.kernel_ir.schedule import (
     Schedule,
 )
 from staticgrad.compiler.lower.materialise import copied
-from staticgrad.errors import CompilerBug
 from staticgrad.ir.graph import Graph, with_nested
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Control, ControlForm, Leaf, can_fail, snapshot_words
@@ -56,8 +55,7 @@ def controlled(
     """The kernel of `node`; `new_buffer` makes buffers of its own."""
     making = _Making(node, buffer_of, new_buffer, lower)
     code = node.op.code
-    if not isinstance(code, Control):
-        raise CompilerBug(f"{node} has no bodies")
+    assert isinstance(code, Control)
     makers = {
         "branch": making.branch, "loop": making.loop, "repeat": making.repeat,
         "replay": making.replay,

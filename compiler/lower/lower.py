@@ -16,16 +16,15 @@ from staticgrad.compiler.fuse.fuse import Timing, fuse
 from staticgrad.compiler.fuse.groups import Group
 from staticgrad.compiler.fuse.order import Task, order
 from staticgrad.compiler.fuse.recompute import recompute
+from staticgrad.compiler.kernel_ir.buffers import Buffers, StoreRegion
 from staticgrad.compiler.kernel_ir.kernels import (
     FinishKernel,
-    Kernel,
     Operand,
     site_of,
 )
 from staticgrad.compiler.kernel_ir.layouts import awaited, base_of, is_view
 from staticgrad.compiler.kernel_ir.schedule import (
     Buffer,
-    BufferKind,
     Schedule,
     Step,
     reads,
@@ -34,7 +33,7 @@ from staticgrad.compiler.kernel_ir.schedule import (
 )
 from staticgrad.compiler.lower.axis_order import in_memory_order
 from staticgrad.compiler.lower.call_kernels import called
-from staticgrad.compiler.lower.concatenated_stores import StoreRegion, regions
+from staticgrad.compiler.lower.concatenated_stores import regions
 from staticgrad.compiler.lower.control_kernels import controlled, may_fail, may_last
 from staticgrad.compiler.lower.inline_loops import inlined
 from staticgrad.compiler.lower.materialise import materialise
@@ -49,7 +48,7 @@ from staticgrad.compiler.lower.unfused import gemm, gemm_add, placed, scattered
 from staticgrad.compiler.memory.in_place import in_place
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.graph import Graph
-from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
+from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import (
     Call,
     Control,
@@ -65,10 +64,7 @@ from staticgrad.ir.op import (
     Shuffle,
     Sort,
 )
-from staticgrad.ir.size import Dim, Shape, evaluate, product, symbols
-from staticgrad.ir.types import DType
-
-TYPICAL_SIZE = 64  # what a symbolic size counts as when orders are compared
+from staticgrad.ir.size import Dim, product
 
 
 def lower(
@@ -164,17 +160,11 @@ class _Lowering:
     ) -> None:
         self.graph = graph
         self.is_body = is_body
-        self.carried = set[Tensor](timing.late.values()) if is_body else set()
-        self.inside = inside
+        self.buffers = Buffers(graph, timing.late, inside, is_body)
         self.layouts = {tensor: region.layout for tensor, region in inside.items()}
         self.timing = timing
         self.groups = groups
         self.finite = finite
-        self.buffers: list[Buffer] = []
-        self.buffer_of: dict[Tensor, int] = {}
-        outputs = reversed(list(enumerate(graph.outputs)))
-        self.outputs = {base_of(t): i for i, t in outputs}
-        self.inputs = {t: i for i, t in enumerate(graph.inputs)}
         self.steps: list[_Step] = []
 
     def schedule(
@@ -191,63 +181,16 @@ class _Lowering:
         sequence, commit = self._order(sizes)
         if self.is_body:
             commit = len(sequence)
-        outputs = tuple(self.buffer(base_of(t)) for t in self.graph.outputs)
-        finite = tuple(self.buffer(base_of(t)) for t in self.finite)
+        outputs = tuple(self.buffers(base_of(t)) for t in self.graph.outputs)
+        finite = tuple(self.buffers(base_of(t)) for t in self.finite)
         return Schedule(
-            buffers=tuple(self.buffers),
+            buffers=tuple(self.buffers.made),
             kernels=with_makers([transposed(self.steps[n].kernel) for n in sequence]),
             commit=commit,
             outputs=outputs,
             finite=finite,
             unplanned=unplanned,
         )
-
-    # Buffers
-
-    def buffer(self, tensor: Tensor) -> int:
-        """The number of the tensor's buffer, made at the first request."""
-        if tensor not in self.buffer_of:
-            self.buffer_of[tensor] = self._new_buffer(tensor)
-        return self.buffer_of[tensor]
-
-    def _new_buffer(self, tensor: Tensor) -> int:
-        if tensor in self.inside:
-            return self.buffer(self.inside[tensor].place.outputs[0])
-        kind: BufferKind
-        leaf = self.timing.late.get(tensor.node)
-        if leaf is not None:
-            return self.buffer(leaf)
-        if isinstance(tensor, Input):
-            kind = "carry" if tensor in self.carried else "input"
-            return self._add(kind, tensor, tensor.name, self.inputs[tensor])
-        if isinstance(tensor, Stored):
-            return self._add("stored", tensor, tensor.name, leaf=tensor)
-        if isinstance(tensor, Constant):
-            return self._add("constant", tensor, "constant")
-        position = self.outputs.get(tensor, -1)
-        if position < 0:
-            return self._add("temporary", tensor, tensor.op.name)
-        output = self.graph.outputs[position]
-        return self._add("output", output, tensor.op.name, position)
-
-    def _add(
-        self,
-        kind: BufferKind,
-        tensor: Tensor,
-        name: str,
-        position: int = -1,
-        leaf: Stored | None = None,
-    ) -> int:
-        value = tensor.value if isinstance(tensor, Constant) else None
-        shape, dtype = tensor.shape, tensor.dtype
-        number = len(self.buffers)
-        self.buffers.append(
-            Buffer(number, kind, shape, dtype, name, position, leaf, value)
-        )
-        return number
-
-    def _slots(self, node: Node) -> int:
-        return self._add("slots", node.outputs[0], f"{node.op.name} slots")
 
     def _needed(self) -> set[Tensor]:
         """Tensors that have to lie in memory."""
@@ -278,7 +221,7 @@ class _Lowering:
                 continue
             seen.add(base)
             if base in needed:
-                waits.add(self.buffer(base))
+                waits.add(self.buffers(base))
             else:
                 left += map(base_of, base.inputs)
         for number in range(first, len(self.steps)):
@@ -288,11 +231,11 @@ class _Lowering:
 
     def _lower_loop(self, group: Group, needed: set[Tensor]) -> None:
         made = [t for node in group.nodes for t in node.outputs if t in needed]
-        stored = {tensor: self.buffer(tensor) for tensor in made}
+        stored = {tensor: self.buffers(tensor) for tensor in made}
         in_memory_order(group, stored, self.layouts)
-        result = nest(group, stored, self._slots, self.buffer, self.layouts)
-        parts = frozenset(stored[t] for t in made if _is_part(t, self.inside))
-        kernel, copies = straightened(result.kernel, self._add_arena)
+        result = nest(group, stored, self.buffers.slots, self.buffers, self.layouts)
+        parts = frozenset(stored[t] for t in made if _is_part(t, self.buffers.inside))
+        kernel, copies = straightened(result.kernel, self.buffers.new)
         self.steps += [_Step(copy, group.early, group.late) for copy in copies]
         self.steps.append(_Step(kernel, group.early, group.late, parts))
         for slots in result.slots:
@@ -301,10 +244,9 @@ class _Lowering:
     def _finish(self, node: Node, slots: int) -> None:
         tensor = node.outputs[0]
         read = Operand(slots, "read", tensor.dtype)
-        write = Operand(self.buffer(tensor), "write", tensor.dtype)
+        write = Operand(self.buffers(tensor), "write", tensor.dtype)
         code = node.op.code
-        if not isinstance(code, Reduce):
-            raise CompilerBug(f"{node} has slots but is no reduction")
+        assert isinstance(code, Reduce)
         kernel = FinishKernel(
             name=f"finish_{code.combine}",
             operands=(read, write),
@@ -317,56 +259,19 @@ class _Lowering:
 
     def _lower_call(self, group: Group) -> None:
         *before, node = group.nodes
-        if isinstance(node.op.code, Control):
-            self._lower_control(node)
-            return
-        makers: dict[type, Callable[..., list[Kernel]]] = {
-            Matmul: gemm,
-            MatmulAdd: gemm_add,
-            Convolution: partial(
-                convolved, new_buffer=self._add_arena, slots_of=self._slots
-            ),
-            Place: partial(placed, written=self.inside),
-            Scatter: partial(
-                scattered, written=self.inside, check=before[0] if before else None
-            ),
-            Select: selected,
-            Sort: sorted_rows,
-            Scan: scanned,
-            Call: called,
-            Shuffle: shuffled,
-        }
-        make = makers.get(type(node.op.code))
+        make = KERNELS.get(type(node.op.code))
         if make is None:
             raise CompilerBug(f"no kernel for {node}")
         late = node in self.timing.late
-        self.steps.extend(_Step(k, group.early, late) for k in make(node, self.buffer))
-
-    def _lower_control(self, node: Node) -> None:
-        kernel = controlled(
-            node, self.buffer, self._add_arena, partial(lower, is_body=True)
-        )
-        step: Step = kernel
-        small = inlined(kernel, self.buffers)
-        if small is not None:
-            own = {kernel.operands[n].buffer for n in (kernel.counter, kernel.arena)}
-            del self.buffers[min(own) :]
-            step = small
-        early, late = node in self.timing.early, node in self.timing.late
-        self.steps.append(_Step(step, early, late))
-
-    def _add_arena(self, kind: BufferKind, shape: Shape, dtype: DType) -> int:
-        """A buffer of a kernel's own."""
-        number = len(self.buffers)
-        self.buffers.append(Buffer(number, kind, shape, dtype, kind))
-        return number
+        kernels = make(node, self.buffers, *before)
+        self.steps.extend(_Step(k, group.early, late) for k in kernels)
 
     # Order
 
     def _order(self, sizes: Mapping[str, int]) -> tuple[list[int], int]:
         """The order of the steps, and how many run before the commit."""
         tasks = [_task(step) for step in self.steps]
-        before = _dependencies(self.steps, self.buffers)
+        before = _dependencies(self.steps, self.buffers.made)
         gate = len(tasks)
         early = [number for number, step in enumerate(self.steps) if step.early]
         whole = [
@@ -378,24 +283,43 @@ class _Lowering:
         whole.append(Task((), (), tuple(early)))
         if not early:  # nothing can go wrong: the step commits before it begins
             whole = [Task(t.reads, t.writes, _without(t.after, gate)) for t in whole]
-            return order(whole[:gate], self._bytes(sizes)), 0
-        found = order(whole, self._bytes(sizes))
+            return order(whole[:gate], self.buffers.bytes(sizes)), 0
+        found = order(whole, self.buffers.bytes(sizes))
         place = found.index(gate)
         return [number for number in found if number != gate], place
-
-    def _bytes(self, sizes: Mapping[str, int]) -> list[int]:
-        names = symbols(tuple(d for b in self.buffers for d in b.shape))
-        values = {name: sizes.get(name, TYPICAL_SIZE) for name in names}
-        return [
-            evaluate(b.elements, values) * b.dtype.itemsize
-            if b.kind in ("temporary", "slots")
-            else 0
-            for b in self.buffers
-        ]
 
 
 def _without(numbers: Sequence[int], number: int) -> tuple[int, ...]:
     return tuple(other for other in numbers if other != number)
+
+
+def _controlled(node: Node, buffers: Buffers) -> list[Step]:
+    kernel = controlled(node, buffers, buffers.new, partial(lower, is_body=True))
+    small = inlined(kernel, buffers.made)
+    if small is None:
+        return [kernel]
+    own = {kernel.operands[n].buffer for n in (kernel.counter, kernel.arena)}
+    del buffers.made[min(own) :]
+    return [small]
+
+
+KERNELS: dict[type, Callable[..., Sequence[Step]]] = {
+    Matmul: gemm,
+    MatmulAdd: gemm_add,
+    Convolution: convolved,
+    Place: placed,
+    Scatter: scattered,
+    Select: selected,
+    Sort: sorted_rows,
+    Scan: scanned,
+    Call: called,
+    Shuffle: shuffled,
+    Control: _controlled,
+}
+"""The kernels of each kind of node that shares none with others.
+
+They are made of the node and the Buffers; an index that is checked on the way follows.
+"""
 
 
 def _is_part(tensor: Tensor, inside: Mapping[Tensor, StoreRegion]) -> bool:

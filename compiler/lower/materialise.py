@@ -11,7 +11,7 @@ of a leaf can be written straight into the leaf.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import is_
 
@@ -25,35 +25,21 @@ from staticgrad.compiler.kernel_ir.layouts import (
     layout_over,
 )
 from staticgrad.ir.graph import Graph, Update, infer, rebuilt
+from staticgrad.ir.kind import Reads
 from staticgrad.ir.node import Constant, Input, Node, Stored, Tensor
 from staticgrad.ir.op import (
     OPS,
-    Call,
-    Control,
-    Convolution,
     Elementwise,
-    Gather,
     Layout,
     Leaf,
     Matmul,
     MatmulAdd,
-    Place,
     Position,
     Random,
-    Reduce,
-    Scan,
     Scatter,
-    Select,
-    Shuffle,
-    Sort,
     View,
 )
 from staticgrad.ir.size import Dim, Shape, Size, product
-
-# what reads its inputs however they lie, and what needs the first, or all, in memory
-_ANYHOW = (Elementwise, Reduce)
-_FIRST = (Gather, Random)
-_WHOLE = (Place, Scan, Scatter, Select, Shuffle, Sort, MatmulAdd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,25 +82,9 @@ def materialise(graph: Graph) -> Graph:
 
 
 def _input(node: Node, position: int, tensor: Tensor) -> Tensor:
-    code = node.op.code
-    if isinstance(code, _ANYHOW):
-        return tensor
-    if isinstance(code, View):
-        return tensor if has_layout(node, tensor) else copied(tensor)
-    if isinstance(code, Matmul) or (isinstance(code, MatmulAdd) and position):
-        return tensor if matrix_of(tensor) is not None else copied(tensor)
-    if isinstance(code, Call):
-        return tensor if _is_whole(tensor) else copied(tensor)
-    if isinstance(code, Convolution):
-        fits = not is_made_in_loops(tensor) and readable(node, position, tensor)
-        return tensor if fits else copied(tensor)
-    first = isinstance(code, _FIRST) and position == 0
-    if isinstance(code, Control):
-        return tensor if lies_whole(tensor) else copied(tensor)
-    whole = isinstance(code, _WHOLE)
-    if (first or whole) and is_made_in_loops(tensor):
-        return copied(tensor)
-    return tensor
+    reads = node.op.code.kind.reads
+    fits = FITS[reads[min(position, len(reads) - 1)]]
+    return tensor if fits(node, position, tensor) else copied(tensor)
 
 
 def lies_whole(tensor: Tensor) -> bool:
@@ -141,7 +111,7 @@ def has_layout(node: Node, tensor: Tensor) -> bool:
     return code.of(layout, node.types[0].shape, node.attrs) is not None
 
 
-def _is_whole(tensor: Tensor) -> bool:
+def _is_dense(tensor: Tensor) -> bool:
     """Whether the elements lie one after the other, in C order."""
     if is_made_in_loops(tensor):
         return False
@@ -269,3 +239,15 @@ def _times(stride: Size, row: Dim) -> int:
         return 0
     times = stride.terms[0][1] // row.terms[0][1]
     return times if row * times == stride else 0
+
+
+FITS: dict[Reads, Callable[[Node, int, Tensor], bool]] = {
+    "values": lambda node, position, x: True,
+    "memory": lambda node, position, x: not is_made_in_loops(x),
+    "strided": lambda node, position, x: has_layout(node, x),
+    "matrix": lambda node, position, x: matrix_of(x) is not None,
+    "image": lambda *at: not is_made_in_loops(at[2]) and readable(*at),
+    "dense": lambda node, position, x: _is_dense(x),
+    "whole": lambda node, position, x: lies_whole(x),
+}
+"""Whether input x of a node is what its kind reads."""

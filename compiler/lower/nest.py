@@ -37,7 +37,6 @@ from staticgrad.compiler.kernel_ir.walks import (
     loops,
 )
 from staticgrad.compiler.lower.emit import Scope, StatementEmitter
-from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Layout, Reduce, can_fail
 from staticgrad.ir.size import Dim, product
@@ -276,8 +275,7 @@ class _Nesting:
 
 def _combine(node: Node) -> Combine:
     code = node.op.code
-    if not isinstance(code, Reduce):
-        raise CompilerBug(f"{node} is not a reduction")
+    assert isinstance(code, Reduce)
     return code.combine
 
 

@@ -32,7 +32,6 @@ from staticgrad.compiler.kernel_ir.kernels import (
 )
 from staticgrad.compiler.kernel_ir.layouts import base_of, layout_of
 from staticgrad.compiler.kernel_ir.walks import loops
-from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import Node
 from staticgrad.ir.op import Layout, Scan
 from staticgrad.ir.size import Dim, Shape, product
@@ -45,8 +44,7 @@ COST = 4  # a step waits for the one before, so it is worth four additions
 def scanned(node: Node, buffer_of: Callable[..., int]) -> list[Kernel]:
     """One kernel that walks the axis of a Scan."""
     code, result = node.op.code, node.outputs[0]
-    if not isinstance(code, Scan):
-        raise CompilerBug(f"{node} scans nothing")
+    assert isinstance(code, Scan)
     order = _Order(result.shape, node.attrs["axis"])
     last = len(node.inputs)
     reads = tuple(Operand(buffer_of(base_of(x)), "read", x.dtype) for x in node.inputs)

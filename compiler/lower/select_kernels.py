@@ -37,7 +37,6 @@ from staticgrad.compiler.kernel_ir.kernels import (
 )
 from staticgrad.compiler.kernel_ir.layouts import base_of, layout_of
 from staticgrad.compiler.kernel_ir.walks import loops
-from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Layout, Select
 from staticgrad.ir.size import Dim, product
@@ -52,8 +51,7 @@ LEADS = f"c_or({{2}} == {EMPTY}, c_and({{2}} != {GUARD}, %s))"
 def selected(node: Node, buffer_of: Callable[[Tensor], int]) -> list[Kernel]:
     """One kernel that writes both outputs of a Select."""
     code, (x,) = node.op.code, node.inputs
-    if not isinstance(code, Select):
-        raise CompilerBug(f"{node} selects nothing")
+    assert isinstance(code, Select)
     values, places = node.outputs
     k: Dim = node.attrs["k"]
     rows: tuple[Dim, ...] = x.shape[:-1] or (1,)

@@ -26,7 +26,6 @@ from staticgrad.compiler.kernel_ir.kernels import (
 )
 from staticgrad.compiler.kernel_ir.layouts import base_of, layout_of
 from staticgrad.compiler.kernel_ir.walks import loops
-from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Layout, Shuffle
 from staticgrad.ir.size import Dim, product
@@ -39,8 +38,7 @@ COST = 12  # additions that a step takes: a draw, and two accesses anywhere
 def shuffled(node: Node, buffer_of: Callable[[Tensor], int]) -> list[Kernel]:
     """One kernel that writes the orders of all keys."""
     code, result = node.op.code, node.outputs[0]
-    if not isinstance(code, Shuffle):
-        raise CompilerBug(f"{node} orders nothing")
+    assert isinstance(code, Shuffle)
     (key,) = node.inputs
     axes: tuple[Dim, ...] = result.shape if result.ndim > 1 else (1, *result.shape)
     rank = len(axes)

@@ -41,7 +41,6 @@ from staticgrad.compiler.kernel_ir.kernels import (
 )
 from staticgrad.compiler.kernel_ir.layouts import base_of, layout_of
 from staticgrad.compiler.kernel_ir.walks import loops
-from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Layout, Sort
 from staticgrad.ir.size import Dim, product
@@ -60,8 +59,7 @@ and where its elements go next; the sum of counts; places, twice."""
 def sorted_rows(node: Node, buffer_of: Callable[[Tensor], int]) -> list[Kernel]:
     """One kernel that writes the values or the places of all rows."""
     code, (x,), result = node.op.code, node.inputs, node.outputs[0]
-    if not isinstance(code, Sort):
-        raise CompilerBug(f"{node} sorts nothing")
+    assert isinstance(code, Sort)
     rows: tuple[Dim, ...] = x.shape[:-1] or (1,)
     n = x.shape[-1]
     body = _Body(x, code.places, len(rows))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from staticgrad.compiler.kernel_ir.buffers import Buffers
 from staticgrad.compiler.kernel_ir.kernels import (
     Access,
     CheckIndex,
@@ -84,13 +85,10 @@ def _product(
     )
 
 
-def placed(
-    node: Node, buffer_of: BufferOf, written: Collection[Tensor] = ()
-) -> list[Kernel]:
-    """The fill, and one copy per piece that is not `written` by its own kernel."""
+def placed(node: Node, buffer_of: Buffers) -> list[Kernel]:
+    """The fill, and one copy per piece that its own kernel does not write there."""
     code, result = node.op.code, node.outputs[0]
-    if not isinstance(code, Place):
-        raise CompilerBug(f"{node} places nothing")
+    assert isinstance(code, Place)
     kernels: list[Kernel] = []
     fill = code.fill(**node.attrs)
     left = margins(node)
@@ -98,7 +96,8 @@ def placed(
         kernels += [_margin(node, fill, m, buffer_of(result)) for m in left]
     elif fill is not None:
         kernels.append(_fill(node, fill, buffer_of(result)))
-    rest = [p for p in pieces_of(node) if base_of(node.inputs[p.input]) not in written]
+    inside = buffer_of.inside
+    rest = [p for p in pieces_of(node) if base_of(node.inputs[p.input]) not in inside]
     while rest:
         beside = [piece for piece in rest if _takes_turns(node, rest[0], piece)]
         pairs = [(node.inputs[piece.input], piece.region) for piece in beside]
@@ -127,20 +126,17 @@ def _takes_turns(node: Node, first: Piece, piece: Piece) -> bool:
 
 
 def scattered(
-    node: Node,
-    buffer_of: BufferOf,
-    written: Collection[Tensor] = (),
-    check: Node | None = None,
+    node: Node, buffer_of: Buffers, check: Node | None = None
 ) -> list[Kernel]:
     """The updates combined into the base, a copy of it unless it lies there.
 
-    A base that is `written` by its own kernel already lies in the result. The index is
+    A base that its own kernel writes there already lies in the result. The index is
     the result of `check`, if that is to be done on the way.
     """
     base = node.inputs[0]
     result = buffer_of(node.outputs[0])
     write = _combined(node, buffer_of, check)
-    if base in written:
+    if base in buffer_of.inside:
         return [write]
     value = uniform(base)
     if value is not None:

@@ -16,7 +16,7 @@ from staticgrad.compiler.passes.match import NodeRule, by_rule, is_op, number, u
 from staticgrad.ir.graph import Graph, apply, rewrite
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Elementwise, View
-from staticgrad.ops.movement.reshaping import broadcasted, reshaped, transposed
+from staticgrad.ops.movement.views import broadcasted, reshaped, transposed
 from staticgrad.ops.named import named
 
 

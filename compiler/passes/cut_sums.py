@@ -22,8 +22,8 @@ from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import Shape
 from staticgrad.ops.movement.placement import joined
-from staticgrad.ops.movement.reshaping import broadcasted
 from staticgrad.ops.movement.slicing import cut
+from staticgrad.ops.movement.views import broadcasted
 from staticgrad.ops.named import named
 
 MOST_PIECES = 32

@@ -14,22 +14,11 @@ from staticgrad.ir.compute import compute
 from staticgrad.ir.graph import Graph, rewrite
 from staticgrad.ir.node import Constant, Node, Tensor, static_shape
 from staticgrad.ir.op import (
-    Control,
-    Elementwise,
     Extent,
-    Leaf,
-    Matmul,
-    Mode,
-    Place,
-    Reduce,
     View,
     can_fail,
 )
 from staticgrad.ops.leaves import frozen
-
-_COMPUTED = (Elementwise, Matmul, Place, Reduce, View)
-_FIXED = (Control, Leaf, Mode)
-# not unions, which would be made anew at each of thousands of tests
 
 FOLDED_ELEMENTS = 1024  # 4-8 KB, a tenth of a first-level cache
 
@@ -49,7 +38,7 @@ def _fold(node: Node) -> Tensor | None:
         if not isinstance(t, Constant):
             return None
     code = node.op.code
-    if not node.inputs or not isinstance(code, _COMPUTED) or not _is_small(node):
+    if not node.inputs or not code.kind.folded or not _is_small(node):
         return None
     if can_fail(code):
         return None  # an error belongs to the run
@@ -62,7 +51,7 @@ def _fold(node: Node) -> Tensor | None:
 def _is_empty(node: Node) -> bool:
     """True for a result without elements that nothing has to be checked for."""
     code, shape = node.op.code, static_shape(node.types[0].shape)
-    fixed = isinstance(code, _FIXED) or can_fail(code)
+    fixed = code.kind.stays or can_fail(code)
     return len(node.types) == 1 and not fixed and shape is not None
 
 

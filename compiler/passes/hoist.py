@@ -23,7 +23,7 @@ from staticgrad.ir.graph import (
     topological,
 )
 from staticgrad.ir.node import Input, Node, Tensor, seen_through
-from staticgrad.ir.op import Control, Leaf, Matmul, MatmulAdd, Mode, can_fail
+from staticgrad.ir.op import Control, Leaf, Matmul, MatmulAdd, can_fail
 
 
 def hoist(graph: Graph) -> Graph:
@@ -87,7 +87,7 @@ def _frontier(body: Graph, captures: set[Tensor]) -> list[Tensor]:
 
 def _is_fixed(node: Node, fixed: set[Tensor]) -> bool:
     code = node.op.code
-    if isinstance(code, Leaf | Control | Mode) or can_fail(code) or not node.inputs:
+    if code.kind.stays or can_fail(code) or not node.inputs:
         return False
     some = any(t in fixed for t in node.inputs)
     return some and all(t in fixed or _is_number(t) for t in node.inputs)

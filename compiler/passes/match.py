@@ -16,7 +16,7 @@ from staticgrad.ir.graph import Finish, Graph, Rule, rebuilt, rewrite
 from staticgrad.ir.node import Constant, Node, Tensor, seen_through
 from staticgrad.ir.types import DType, kind_of
 from staticgrad.ops.leaves import frozen
-from staticgrad.ops.movement.reshaping import broadcasted
+from staticgrad.ops.movement.views import broadcasted
 
 NodeRule: TypeAlias = Callable[[Node], Tensor | None]
 

@@ -5,19 +5,9 @@ from __future__ import annotations
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Node, seen_through
 from staticgrad.ir.op import (
-    After,
-    Convolution,
     Elementwise,
-    Matmul,
-    MatmulAdd,
-    Scan,
-    Scatter,
-    View,
 )
 from staticgrad.ir.types import is_half
-
-CALLS = (After, Convolution, Matmul, MatmulAdd, Scan, Scatter, View)
-"""What reads operands from memory, and views of them."""
 
 
 def operand_casts(graph: Graph) -> frozenset[Node]:
@@ -27,7 +17,8 @@ def operand_casts(graph: Graph) -> frozenset[Node]:
         return frozenset()
     others = {t.node for t in graph.roots}
     for node in graph.nodes:
-        if not isinstance(node.op.code, CALLS):
+        kind = node.op.code.kind
+        if not kind.is_view and (kind.fused or not kind.accumulates):
             others.update(seen_through(t).node for t in node.inputs)
     return frozenset(wide - others)
 

@@ -25,7 +25,7 @@ from staticgrad.ir.op import (
     Reduce,
 )
 from staticgrad.ops.movement.checked_index import taken
-from staticgrad.ops.movement.reshaping import broadcasted, reshaped
+from staticgrad.ops.movement.views import broadcasted, reshaped
 
 MOST_STEPS = 8  # elementwise operations that are moved to one element
 

@@ -24,7 +24,6 @@ from staticgrad.ops.named import named
 MINIBATCH = 32  # what a size that is not known counts as
 GAIN = 4  # elements that are scaled no more, for each one that is scaled instead
 
-BILINEAR = frozenset("multiply matmul conv conv_input conv_weight".split())
 LINEAR = frozenset("negative reduce_sum guarded_multiply guarded_divide divide".split())
 SUMS = frozenset(("add", "subtract"))
 STEPS = frozenset(("add", "subtract", "matmul_add"))
@@ -185,7 +184,7 @@ class _Scaling:
 def _ways_of(node: Node) -> tuple[Way, ...]:
     """The ways to scale what a node makes by its inputs."""
     name, inputs = node.op.name, node.inputs
-    if name in BILINEAR and inputs[0] is not inputs[1]:
+    if node.op.tangent == "multilinear" and inputs[0] is not inputs[1]:
         return (inputs[:1], inputs[1:])
     if name in SUMS:
         return (inputs,)

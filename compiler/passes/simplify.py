@@ -30,7 +30,7 @@ from staticgrad.ir.node import Node, Tensor, static_shape
 from staticgrad.ir.size import Dim, product
 from staticgrad.ir.types import DType, kind_of, smallest_normal
 from staticgrad.ops.casting import cast
-from staticgrad.ops.movement.reshaping import reshaped
+from staticgrad.ops.movement.views import reshaped
 from staticgrad.ops.named import named
 
 

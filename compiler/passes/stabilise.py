@@ -31,7 +31,7 @@ from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Elementwise, Extent, Reduce, View
 from staticgrad.ir.size import Dim
 from staticgrad.ops.elementwise.activations import logaddexp
-from staticgrad.ops.movement.reshaping import broadcasted, reshaped
+from staticgrad.ops.movement.views import broadcasted, reshaped
 from staticgrad.ops.named import named
 
 MOST_TERMS = 16  # of a sum that is looked through for squares

@@ -16,12 +16,7 @@ from staticgrad.compiler.passes.match import by_rule
 from staticgrad.ir.graph import Graph, rewrite
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import (
-    Convolution,
-    Matmul,
-    MatmulAdd,
     Reduce,
-    Scan,
-    Scatter,
 )
 from staticgrad.ir.types import computed, is_half
 from staticgrad.ops.casting import cast
@@ -43,8 +38,5 @@ def _widened(node: Node) -> Tensor | None:
 
 def _accumulates(node: Node) -> bool:
     code = node.op.code
-    if isinstance(code, Reduce):
-        return code.combine in ("add", "multiply")
-    if isinstance(code, Scatter):
-        return node.attrs["combine"] in ("add", "multiply")
-    return isinstance(code, Convolution | Matmul | MatmulAdd | Scan)
+    combine = code.combine if isinstance(code, Reduce) else node.attrs.get("combine")
+    return code.kind.accumulates and combine in (None, "add", "multiply")

@@ -19,7 +19,7 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.ir.graph import Graph, current_graph, rewritten
 from staticgrad.ir.node import Constant, Input, Node, Tensor
-from staticgrad.ir.op import Extent, Leaf, Position, View
+from staticgrad.ir.op import Leaf, View
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import TensorType
 from staticgrad.ops.leaves import INPUT, frozen
@@ -192,4 +192,4 @@ def _is_free(tensor: Tensor) -> bool:
     """Whether it repeats a constant, an index or a size."""
     while isinstance(tensor.op.code, View) and len(tensor.inputs) == 1:
         tensor = tensor.inputs[0]
-    return isinstance(tensor, Constant) or isinstance(tensor.op.code, Extent | Position)
+    return isinstance(tensor, Constant) or tensor.op.code.kind.counted

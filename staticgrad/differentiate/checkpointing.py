@@ -25,10 +25,10 @@ from staticgrad.differentiate.reverse import zeros
 from staticgrad.differentiate.stable_forms import substituted
 from staticgrad.ir.graph import Graph, apply, apply_multi
 from staticgrad.ir.node import Constant, Tensor
-from staticgrad.ir.op import After, Op, Sample, View, define
+from staticgrad.ir.op import After, Op, Sample, define
 from staticgrad.ir.size import Dim
 from staticgrad.ir.types import TensorType, is_float
-from staticgrad.ops.movement.views import broadcasted, reshaped
+from staticgrad.ops.movement.views import broadcasted, passing, reshaped
 from staticgrad.ops.promotion import as_tensor
 from staticgrad.trees import flatten, unflatten
 from staticgrad.vectorize.batch_rules import batched
@@ -93,7 +93,6 @@ AFTER: Op = define(
     dtype=lambda x, trigger: x.dtype,
     vjp=lambda g, y, x, trigger: (g, None),
     jvp=lambda ts, y, x, trigger: zeros(x) if ts[0] is None else ts[0],
-    batch=lambda n, x, trigger: apply(AFTER, x, trigger),
     code=After(),
     numpy=lambda x, trigger: x.copy(),
     samples=lambda: [
@@ -144,19 +143,15 @@ def _alike(y: Tensor, n: Dim) -> Tensor:
     return broadcasted(reshaped(y, (1, *y.shape)), (n, *y.shape))
 
 
-CHECKPOINT: Op = define(
+CHECKPOINT: Op = passing(
     "checkpoint",
-    shape=lambda *types, body: _first([t.shape for t in types], len(body.outputs)),
-    dtype=lambda *types, body: _first([t.dtype for t in types], len(body.outputs)),
+    lambda *inputs, body: len(body.outputs),
     vjp=_cotangents,
     jvp=lambda ts, y, *xs, body: _first(ts, len(body.outputs)),
     batch=_batch,
-    code=View(lambda source, shape, **_: source),
-    numpy=lambda *xs, body: _first([x.copy() for x in xs], len(body.outputs)),
     samples=lambda: [
         Sample((np.array([0.5, -1.5]), np.array([0.5, -1.5])), {"body": _same()}, False)
     ],
-    bad=list,
 )
 
 

@@ -19,7 +19,7 @@ Source of the last: Townsend, "A new trick for calculating Jacobian vector produ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from staticgrad.control.body_derivatives import Inside
@@ -31,17 +31,11 @@ from staticgrad.ir.graph import apply, apply_multi, deriving, topological
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import (
     Elementwise,
-    Gather,
-    Matmul,
-    Mode,
-    Place,
-    Reduce,
-    View,
 )
 from staticgrad.ir.source import at
 from staticgrad.ir.types import is_float
 from staticgrad.ops.guarded import guarded_multiply
-from staticgrad.ops.movement.reshaping import broadcasted
+from staticgrad.ops.movement.views import broadcasted
 from staticgrad.ops.named import named
 
 Tangents: TypeAlias = Sequence[Tensor | None]
@@ -96,27 +90,12 @@ def _checked(node: Node, y: Tensor, tangent: Tensor | None) -> Tensor | None:
 def _by_rule(node: Node, tangents: Tangents, inside: Inside) -> Tangents:
     if node.graphs:
         return control_tangents(node, tangents, inside)
-    rule, code = node.op.jvp, node.op.code
-    if rule == "linear" or (rule is None and _is_linear(node)):
-        return _linear(node, tangents)
-    if rule == "multilinear" or (rule is None and isinstance(code, Matmul)):
-        return _multilinear(node, tangents)
+    rule = node.op.tangent
     if callable(rule):
         return _own_rule(node, tangents)
     if rule == "transposed":
         return _transposed(node, tangents, inside)
-    if isinstance(code, Elementwise) and len(node.outputs) == 1:
-        return (_diagonal(node, tangents),)
-    if isinstance(code, Reduce):
-        return (_reduced(node, tangents),)
-    return _transposed(node, tangents, inside)
-
-
-def _is_linear(node: Node) -> bool:
-    code = node.op.code
-    if isinstance(code, Reduce):
-        return code.combine == "add"
-    return isinstance(code, View | Place | Gather | Mode)
+    return RULES[rule](node, tangents)
 
 
 def _own_rule(node: Node, tangents: Tangents) -> Tangents:
@@ -148,7 +127,7 @@ def _multilinear(node: Node, tangents: Tangents) -> Tangents:
     return (total(terms),)
 
 
-def _diagonal(node: Node, tangents: Tangents) -> Tensor | None:
+def _diagonal(node: Node, tangents: Tangents) -> Tangents:
     """The sum over the inputs of dy/dx_i t_i, each what the vjp gives for g = t_i."""
     shape = node.outputs[0].shape
     terms = []
@@ -158,17 +137,17 @@ def _diagonal(node: Node, tangents: Tangents) -> Tensor | None:
         part = vjp_of(node, [broadcasted(tangent, shape)])[place]
         if part is not None:
             terms.append(part)
-    return total(terms)
+    return (total(terms),)
 
 
-def _reduced(node: Node, tangents: Tangents) -> Tensor | None:
+def _slopes(node: Node, tangents: Tangents) -> Tangents:
     """``sum(dy/dx * t)`` over the axes; a slope of 0 wins over an infinite tangent."""
     (slopes,) = vjp_of(node, [filled(node.outputs[0], 1)])
     (tangent,) = tangents
     if slopes is None or tangent is None:
-        return None
+        return (None,)
     product = guarded_multiply(slopes, tangent)
-    return named("reduce_sum", product, axes=node.attrs["axes"])
+    return (named("reduce_sum", product, axes=node.attrs["axes"]),)
 
 
 def _transposed(node: Node, tangents: Tangents, inside: Inside) -> Tangents:
@@ -190,3 +169,11 @@ def _transposed(node: Node, tangents: Tangents, inside: Inside) -> Tangents:
     nodes = topological(seeds, set(node.inputs))
     found = pulled_back(nodes, seeds, wanted, inside)
     return [None if dummy is None else found.get(dummy) for dummy in dummies]
+
+
+RULES: dict[str, Callable[[Node, Tangents], Tangents]] = {
+    "linear": _linear,
+    "multilinear": _multilinear,
+    "diagonal": _diagonal,
+    "slopes": _slopes,
+}

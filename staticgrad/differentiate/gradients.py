@@ -32,7 +32,7 @@ from staticgrad.ir.source import at, here
 from staticgrad.ir.types import is_float
 from staticgrad.ops.leaves import frozen
 from staticgrad.ops.movement.filling import eye
-from staticgrad.ops.movement.reshaping import broadcasted, reshaped
+from staticgrad.ops.movement.views import broadcasted, reshaped
 from staticgrad.ops.named import named
 from staticgrad.ops.promotion import as_tensor
 from staticgrad.trees import TreeDef, flatten, flatten_as, unflatten

@@ -30,7 +30,7 @@ from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import Dim, product
 from staticgrad.ir.source import at, here
 from staticgrad.ops.leaves import frozen
-from staticgrad.ops.movement.reshaping import broadcasted, reshaped
+from staticgrad.ops.movement.views import broadcasted, reshaped
 from staticgrad.ops.sizes import never_negative
 from staticgrad.trees import flatten, unflatten
 from staticgrad.vectorize.mapping import vmap

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from staticgrad.control.body_derivatives import InputNames, Step
 from staticgrad.ir.graph import Graph, rewritten, topological
 from staticgrad.ir.node import Constant, Node, Tensor, seen_through
-from staticgrad.ir.op import Elementwise, Extent, IndexCheck, Position, View
+from staticgrad.ir.op import Elementwise, IndexCheck, View
 from staticgrad.ir.size import product
 
 CHEAP = 8  # additions that are done again for one tensor, see stages.py
@@ -127,7 +127,7 @@ def _cheap(tensor: Tensor, free: Iterable[Tensor], stacked: Iterable[Tensor]) ->
         if top in there or isinstance(top, Constant) or top.node in seen:
             continue
         code = top.op.code
-        if isinstance(code, Position | Extent):
+        if code.kind.counted:
             continue
         if not isinstance(code, View | Elementwise | IndexCheck):
             return False

@@ -21,7 +21,7 @@ from staticgrad.ir.op import Elementwise
 from staticgrad.ir.size import Shape
 from staticgrad.ir.source import at
 from staticgrad.ops.leaves import frozen
-from staticgrad.ops.movement.reshaping import broadcasted, reshaped
+from staticgrad.ops.movement.views import broadcasted, reshaped
 from staticgrad.ops.named import named
 
 

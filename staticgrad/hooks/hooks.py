@@ -22,11 +22,12 @@ from staticgrad.custom.definition import CUSTOM
 from staticgrad.errors import DTypeError, GraphError, ShapeError
 from staticgrad.ir.graph import apply, apply_multi, current_graph
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.op import Bad, Layout, Op, Sample, View, define
-from staticgrad.ir.size import Dim, Shape
+from staticgrad.ir.op import Op, Sample
+from staticgrad.ir.size import Dim
 from staticgrad.ir.source import at, here
-from staticgrad.ir.types import DType, TensorType, is_float
+from staticgrad.ir.types import is_float
 from staticgrad.ops.elementwise.activations import clip
+from staticgrad.ops.movement.views import passing
 from staticgrad.ops.named import named
 from staticgrad.ops.promotion import as_tensor
 
@@ -171,21 +172,6 @@ def _tangents(ts: Any, y: Any, *xs: Tensor, **_: Any) -> Any:
     return ts[0] if len(ts) == 1 else ts
 
 
-def _shapes(*types: TensorType, **_: Any) -> Shape | tuple[Shape, ...]:
-    shapes = tuple(t.shape for t in types)
-    return shapes[0] if len(shapes) == 1 else shapes
-
-
-def _dtypes(*types: TensorType, **_: Any) -> DType | tuple[DType, ...]:
-    dtypes = tuple(t.dtype for t in types)
-    return dtypes[0] if len(dtypes) == 1 else dtypes
-
-
-def _copies(*arrays: Any, **_: Any) -> Any:
-    copies = tuple(array.copy() for array in arrays)
-    return copies[0] if len(copies) == 1 else copies
-
-
 def _batch(n: Dim, *xs: Tensor, pull: Pull) -> Any:
     found = gate(xs, pull, reached=False)
     return found[0] if len(found) == 1 else found
@@ -196,28 +182,16 @@ def _double(g: Tensor) -> list[Tensor]:
     return [named("add", g, g)]
 
 
-def _layout(source: Layout, shape: Shape, **_: Any) -> Layout:
-    return source
-
-
 def _samples() -> list[Sample]:
     x = np.array([[0.5, -1.5, 2.0]])
     return [Sample((x,), {"pull": _double}, grad=False)]
 
 
-def _bad() -> list[Bad]:
-    return []
-
-
-GATE: Op = define(
+GATE: Op = passing(
     "gate",
-    shape=_shapes,
-    dtype=_dtypes,
+    lambda *xs, pull: len(xs),
     vjp=_pulled,
     jvp=_tangents,
     batch=_batch,
-    code=View(_layout),
-    numpy=_copies,
     samples=_samples,
-    bad=_bad,
 )

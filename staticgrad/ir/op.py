@@ -23,26 +23,42 @@ Two rules are needed only where neither the kind of `code` nor the vjp decides:
 * ``batch(n, *xs, **attrs)`` gives the result for n examples at once: each x has a
   leading axis of n, and so has the result. Otherwise batch_rules.py derives it from the
   kind, and attributes by their names, which mean the same in every op (LEADING there).
+
+Under mixed precision (amp.py) an op runs in the dtype of its arguments, or, as `amp`
+says, a product on operands of "half", and what overflows or loses digits in "float32".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, ParamSpec, TypeAlias
 
+from staticgrad.ir.kind import Kind, Tangent
 from staticgrad.ir.size import Dim, Shape
 
-Jvp: TypeAlias = Callable[..., Any] | Literal["linear", "multilinear", "transposed"]
+P = ParamSpec("P")
+Jvp: TypeAlias = Callable[..., Any] | Tangent
+Amp: TypeAlias = Literal["given", "half", "float32"]
+
+
+class Code:
+    """How results are made: one class per kind of operation."""
+
+    __slots__ = ()
+
+    kind: ClassVar[Kind]
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Code):
     """An input, a parameter, a state or a constant."""
 
+    kind = Kind("", stays=True)
+
 
 @dataclass(frozen=True, slots=True)
-class Elementwise:
+class Elementwise(Code):
     """One result per element of the broadcast inputs.
 
     `template` is an expression of the kernel language (compiler/codegen) over ``{0}``,
@@ -56,13 +72,15 @@ class Elementwise:
     the call's arguments with ``{at}``: where the element is and whom to tell.
     """
 
+    kind = Kind("elementwise", "diagonal", fused=True, aligned=True, folded=True)
+
     template: str
     cost: int = 1
     fails: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class IndexCheck:
+class IndexCheck(Code):
     """The int64 index that input 0 gives, wrapped to ``0..attrs["extent"]-1``.
 
     With ``attrs["wrap"]`` negative ones count from the end; one that is out of range is
@@ -70,19 +88,25 @@ class IndexCheck:
     only.
     """
 
+    kind = Kind("indexing", fused=True, aligned=True, fails=True)
+
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class Position(Code):
     """The element's own index along ``attrs["axis"]``, as the result's dtype."""
 
+    kind = Kind("constant", counted=True)
+
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(Code):
     """The number that ``attrs["size"]`` is when the graph runs: a weak int64 scalar."""
 
+    kind = Kind("elementwise", counted=True)
+
 
 @dataclass(frozen=True, slots=True)
-class Random:
+class Random(Code):
     """One pseudo-random number per element, from a key of four uint32 words.
 
     `template` is as in Elementwise, over the words ``{k0} {k1} {k2} {k3}`` and ``{i}``,
@@ -91,19 +115,23 @@ class Random:
     counts the elements of one key.
     """
 
+    kind = Kind("random", reads=("memory", "values"), fused=True, aligned=True)
+
     template: str
     cost: int = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Reduce:
+class Reduce(Code):
     """``combine`` over the axes ``attrs["axes"]``, which are dropped from the shape."""
+
+    kind = Kind("reduction", "slopes", fused=True, folded=True, accumulates=True)
 
     combine: Literal["add", "multiply", "maximum", "minimum", "and", "or"]
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class Scan(Code):
     """A running result along ``attrs["axis"]``, of the shape of the inputs.
 
     ``state = template(state, *inputs)`` for one element after the other, starting with
@@ -111,6 +139,8 @@ class Scan:
     where ``attrs["exclusive"]`` is true, before it. `wide`: of float32, the state is
     float64, and what is shown of it rounded.
     """
+
+    kind = Kind("reduction", reads=("memory",), accumulates=True)
 
     template: str
     initial: float
@@ -147,7 +177,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class View(Code):
     """The same elements, read differently; no arithmetic.
 
     ``layout(source, shape, **attrs)`` is the result's Layout over the memory that
@@ -155,6 +185,8 @@ class View:
     transpose), in which case the input is copied first. An attribute "shape" is not
     passed again: it is the result's shape.
     """
+
+    kind = Kind("view", "linear", reads=("strided",), is_view=True, folded=True)
 
     layout: Callable[..., Layout | None]
 
@@ -167,8 +199,10 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class After:
+class After(Code):
     """Input 0 as it is, for readers that do not run before input 1 is there."""
+
+    kind = Kind("view", is_view=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +214,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Place(Code):
     """Inputs written into regions of the result (pad, concat, stack, replace).
 
     ``pieces(shape, *types, **attrs)`` lists them; a later one covers those before.
@@ -188,12 +222,14 @@ class Place:
     is None the pieces cover the result.
     """
 
+    kind = Kind("view", "linear", reads=("memory",), folded=True)
+
     pieces: Callable[..., Sequence[Piece]]
     fill: Callable[..., float | int | bool | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Gather:
+class Gather(Code):
     """Element of input 0 at a position that input 1 gives along ``attrs["axis"]``.
 
     With ``attrs["pointwise"]`` true the index has the rank of input 0 and is read at
@@ -203,9 +239,11 @@ class Gather:
     is the result of an IndexCheck, seen through views only.
     """
 
+    kind = Kind("indexing", "linear", reads=("memory", "values"), fused=True)
+
 
 @dataclass(frozen=True, slots=True)
-class Scatter:
+class Scatter(Code):
     """Input 0, with input 2 combined into it where input 1 points.
 
     Inputs are (base, index, updates); axis, pointwise and window are as in Gather: the
@@ -214,62 +252,78 @@ class Scatter:
     so that "set" keeps the last.
     """
 
+    kind = Kind("indexing", reads=("memory",), accumulates=True)
+
 
 @dataclass(frozen=True, slots=True)
-class Select:
+class Select(Code):
     """The ``attrs["k"]`` first elements of each row of input 0, and where they were.
 
     A row is the last axis. ``ahead`` is a template: whether value {0} comes before the
     value {1}; equal ones keep their order. Outputs are (values, int64 positions).
     """
 
+    kind = Kind("elementwise", reads=("memory",))
+
     ahead: str
 
 
 @dataclass(frozen=True, slots=True)
-class Sort:
+class Sort(Code):
     """Each row of input 0, the last axis, in ascending order, NaN last.
 
     The result are the values or, if `places`, their int64 places, ascending where
     values are equal.
     """
 
+    kind = Kind("elementwise", reads=("memory",))
+
     places: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Call(Code):
     """A function of the user's on whole arrays: ``attrs["function"]``, a Foreign.
 
     The first ``attrs["lead"]`` axes of all inputs and outputs are equal: the function
     is called once for each of their places, on what is behind them. It may raise.
     """
 
+    kind = Kind("elementwise", reads=("dense",), fails=True)
+
 
 @dataclass(frozen=True, slots=True)
-class Shuffle:
+class Shuffle(Code):
     """A random order of 0..n-1, n the last size of the result, for each key.
 
     Input 0 are keys as of Random. Position i takes what position j <= i holds, and j
     takes i; j is ``below(w, i + 1)``, a template, of w, element i of the draw `word`.
     """
 
+    kind = Kind("random", reads=("memory",))
+
     word: str
     below: str
 
 
 @dataclass(frozen=True, slots=True)
-class Matmul:
+class Matmul(Code):
     """``x @ y`` of rank >= 2 both, with equal batch axes."""
 
+    kind = Kind(
+        "matmul", "multilinear", reads=("matrix",), folded=True, accumulates=True
+    )
+
 
 @dataclass(frozen=True, slots=True)
-class MatmulAdd:
+class MatmulAdd(Code):
     """``base + x @ y``, the base first; written over the base where it is dead."""
 
+    kind = Kind("matmul", reads=("memory", "matrix"), accumulates=True)
+
 
 @dataclass(frozen=True, slots=True)
-class Convolution:
+class Convolution(Code):
     """One of three that make each other's derivatives (convolution.py).
 
     ``result = image * kernels``: `part` says which of them the op makes of the two
@@ -277,26 +331,32 @@ class Convolution:
     kernels), "weight" of (image, result).
     """
 
+    kind = Kind("matmul", "multilinear", reads=("image",), accumulates=True)
+
     part: Literal["result", "input", "weight"]
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(Code):
     """One of the ops about the largest elements of windows (pooling_ops.py)."""
+
+    kind = Kind("reduction")
 
     part: Literal["maximum", "index", "pick", "spread"]
 
 
 @dataclass(frozen=True, slots=True)
-class Mode:
+class Mode(Code):
     """Input 0 in train mode, input 1 in eval mode."""
+
+    kind = Kind("control", "linear", stays=True)
 
 
 ControlForm: TypeAlias = Literal["branch", "loop", "repeat", "replay"]
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
+class Control(Code):
     """Runs the node's nested graphs, whose captures are explicit inputs of the node.
 
     "branch": input 0, an int64 scalar, says which graph runs on the other inputs.
@@ -324,39 +384,14 @@ class Control:
     and the stacks. ``attrs["snapshots"]`` states of the loop are kept at one time.
     """
 
+    kind = Kind("control", reads=("whole",), stays=True)
+
     form: ControlForm = "branch"
 
 
 def snapshot_words(snapshots: int) -> int:
     """How many int64 say which states of a loop are kept (revolve.py)."""
     return 16 + 3 * snapshots
-
-
-Code: TypeAlias = (
-    Leaf
-    | Elementwise
-    | IndexCheck
-    | Position
-    | Extent
-    | Random
-    | Reduce
-    | View
-    | After
-    | Place
-    | Gather
-    | Scatter
-    | Select
-    | Sort
-    | Scan
-    | Call
-    | Shuffle
-    | Matmul
-    | MatmulAdd
-    | Convolution
-    | Pool
-    | Mode
-    | Control
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,39 +440,36 @@ class Op:
     outputs: int = 1
     jvp: Jvp | None = None
     batch: Callable[..., Any] | None = None
+    amp: Amp = "given"
     reached: bool = False  # the vjp is called even if nothing behind it is asked for
 
     def __repr__(self) -> str:
         return f"Op({self.name})"
 
+    @property
+    def tangent(self) -> Jvp:
+        """The rule of forward mode: the op's own, or that of its kind."""
+        return self.jvp or self.code.kind.tangent
+
 
 def can_fail(code: Code) -> bool:
     """Whether what has this code may stop a run."""
-    if isinstance(code, Elementwise):
-        return code.fails
-    return isinstance(code, IndexCheck | Call)
+    return code.kind.fails or (isinstance(code, Elementwise) and code.fails)
 
 
 OPS: dict[str, Op] = {}
 
 
-def define(
-    name: str,
-    *,
-    shape: Callable[..., Any],
-    dtype: Callable[..., Any],
-    vjp: Callable[..., Any] | None,
-    code: Code,
-    numpy: Callable[..., Any],
-    samples: Callable[[], Sequence[Sample]],
-    bad: Callable[[], Sequence[Bad]],
-    outputs: int = 1,
-    jvp: Jvp | None = None,
-    batch: Callable[..., Any] | None = None,
-) -> Op:
-    """Make an Op and put it into the table; a name can be defined once."""
-    if name in OPS:
-        raise ValueError(f"op {name!r} is already defined")
-    op = Op(name, shape, dtype, vjp, code, numpy, samples, bad, outputs, jvp, batch)
-    OPS[name] = op
-    return op
+def _defining(make: Callable[P, Op]) -> Callable[P, Op]:
+    def define(*args: P.args, **rules: P.kwargs) -> Op:
+        """Make an Op and put it into the table; a name can be defined once."""
+        op = make(*args, **rules)
+        if op.name in OPS:
+            raise ValueError(f"op {op.name!r} is already defined")
+        OPS[op.name] = op
+        return op
+
+    return define
+
+
+define = _defining(Op)

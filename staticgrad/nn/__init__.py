@@ -3,154 +3,30 @@
 Layouts are PyTorch's: ``Linear.weight`` is (out, in), classes lie on axis 1.
 """
 
-from staticgrad.nn.activation_layers import (
-    ELU,
-    GELU,
-    Identity,
-    LeakyReLU,
-    SiLU,
-    Softmax,
-    Softplus,
-)
-from staticgrad.nn.convolutions import (
-    conv1d,
-    conv2d,
-    conv_transpose1d,
-    conv_transpose2d,
-)
-from staticgrad.nn.embedding import Embedding
-from staticgrad.nn.image_layers import (
-    AdaptiveAvgPool2d,
-    AvgPool1d,
-    AvgPool2d,
-    Conv1d,
-    Conv2d,
-    ConvTranspose1d,
-    ConvTranspose2d,
-    Flatten,
-    MaxPool1d,
-    MaxPool2d,
-)
-from staticgrad.nn.layers import Dropout, Linear, ReLU, Sequential, Sigmoid, Tanh
-from staticgrad.nn.losses import (
-    binary_cross_entropy_with_logits,
-    cross_entropy,
-    huber_loss,
-    l1_loss,
-    mse_loss,
-    nll_loss,
-)
-from staticgrad.nn.module import Module
-from staticgrad.nn.normalisation import (
-    BatchNorm1d,
-    BatchNorm2d,
-    GroupNorm,
-    LayerNorm,
-    RMSNorm,
-    group_norm,
-    layer_norm,
-    rms_norm,
-)
-from staticgrad.nn.pooling import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    avg_pool1d,
-    avg_pool2d,
-    flatten,
-    global_avg_pool2d,
-    max_pool1d,
-    max_pool2d,
-)
-from staticgrad.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
-from staticgrad.nn.transformer import (
-    MultiHeadAttention,
-    Residual,
-    TransformerBlock,
-    attention,
-)
-from staticgrad.ops import (
-    elu,
-    gelu,
-    leaky_relu,
-    log_softmax,
-    relu,
-    sigmoid,
-    silu,
-    softmax,
-    softplus,
-    tanh,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ELU",
-    "GELU",
-    "GRU",
-    "LSTM",
-    "RNN",
-    "AdaptiveAvgPool2d",
-    "AvgPool1d",
-    "AvgPool2d",
-    "BatchNorm1d",
-    "BatchNorm2d",
-    "Conv1d",
-    "Conv2d",
-    "ConvTranspose1d",
-    "ConvTranspose2d",
-    "Dropout",
-    "Embedding",
-    "Flatten",
-    "GRUCell",
-    "GroupNorm",
-    "Identity",
-    "LSTMCell",
-    "LayerNorm",
-    "LeakyReLU",
-    "Linear",
-    "MaxPool1d",
-    "MaxPool2d",
-    "Module",
-    "MultiHeadAttention",
-    "RMSNorm",
-    "RNNCell",
-    "ReLU",
-    "Residual",
-    "Sequential",
-    "SiLU",
-    "Sigmoid",
-    "Softmax",
-    "Softplus",
-    "Tanh",
-    "TransformerBlock",
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "attention",
-    "avg_pool1d",
-    "avg_pool2d",
-    "binary_cross_entropy_with_logits",
-    "conv1d",
-    "conv2d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "cross_entropy",
-    "elu",
-    "flatten",
-    "gelu",
-    "global_avg_pool2d",
-    "group_norm",
-    "huber_loss",
-    "l1_loss",
-    "layer_norm",
-    "leaky_relu",
-    "log_softmax",
-    "max_pool1d",
-    "max_pool2d",
-    "mse_loss",
-    "nll_loss",
-    "relu",
-    "rms_norm",
-    "sigmoid",
-    "silu",
-    "softmax",
-    "softplus",
-    "tanh",
-]  # fmt: skip
+from staticgrad.nn.activation_layers import *
+from staticgrad.nn.convolutions import *
+from staticgrad.nn.embedding import *
+from staticgrad.nn.image_layers import *
+from staticgrad.nn.layers import *
+from staticgrad.nn.losses import *
+from staticgrad.nn.module import *
+from staticgrad.nn.normalisation import *
+from staticgrad.nn.pooling import *
+from staticgrad.nn.recurrent import *
+from staticgrad.nn.transformer import *
+from staticgrad.ops import elu as elu
+from staticgrad.ops import gelu as gelu
+from staticgrad.ops import leaky_relu as leaky_relu
+from staticgrad.ops import log_softmax as log_softmax
+from staticgrad.ops import relu as relu
+from staticgrad.ops import sigmoid as sigmoid
+from staticgrad.ops import silu as silu
+from staticgrad.ops import softmax as softmax
+from staticgrad.ops import softplus as softplus
+from staticgrad.ops import tanh as tanh
+
+if not TYPE_CHECKING:  # type checkers see it from the names that the modules list
+    del TYPE_CHECKING
+    __all__ = sorted(n for n, v in globals().items() if callable(v) and n[0] != "_")

@@ -79,3 +79,6 @@ class Softmax(Module):
     def forward(self, x: Tensor) -> Tensor:
         """Along the axis."""
         return ops.softmax(x, axis=self.axis)
+
+
+__all__ = ["ELU", "GELU", "Identity", "LeakyReLU", "SiLU", "Softmax", "Softplus"]

@@ -45,3 +45,6 @@ class Embedding(Module):
             )
         where = as_index(index, self.weight.shape[0], call="Embedding")
         return taken(self.weight, where, 0)
+
+
+__all__ = ["Embedding"]

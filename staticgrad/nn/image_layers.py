@@ -204,3 +204,9 @@ class Flatten(Module):
     def forward(self, x: Tensor) -> Tensor:
         """One axis for several."""
         return pooling.flatten(x, self.start_dim, self.end_dim)
+
+
+__all__ = [
+    "AdaptiveAvgPool2d", "AvgPool1d", "AvgPool2d", "Conv1d", "Conv2d",
+    "ConvTranspose1d", "ConvTranspose2d", "Flatten", "MaxPool1d", "MaxPool2d",
+]  # fmt: skip

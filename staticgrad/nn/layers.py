@@ -145,3 +145,6 @@ class Dropout(Module):
         drawn = ops.random.uniform(ops.random.layer_key(), x.shape, "float32")
         kept = ops.where(ops.greater_equal(drawn, self.p), x * scale, 0.0)
         return ops.by_mode(train=kept, eval=x)
+
+
+__all__ = ["Dropout", "Linear", "ReLU", "Sequential", "Sigmoid", "Tanh"]

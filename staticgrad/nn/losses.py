@@ -272,3 +272,9 @@ def _reduced(name: str, loss: Tensor, reduction: Reduction) -> Tensor:
         f"{name} requires reduction 'mean', 'sum' or 'none', got {reduction!r}"
         f"{at(here())}"
     )
+
+
+__all__ = [
+    "binary_cross_entropy_with_logits", "cross_entropy", "huber_loss", "l1_loss",
+    "mse_loss", "nll_loss",
+]  # fmt: skip

@@ -211,3 +211,6 @@ def _give_names(root: Module) -> None:
         full = f"{prefix}.{path}" if prefix else path
         leaf.storage.name = full if graph is None else graph.unique_name(full, unnamed)
         del unnamed[leaf]
+
+
+__all__ = ["Module"]

@@ -330,3 +330,9 @@ def _require_channels(
         f"{name} requires {wanted} axes with {channels} channels on axis 1, got "
         f"{x.type}{at(here())}"
     )
+
+
+__all__ = [
+    "BatchNorm1d", "BatchNorm2d", "GroupNorm", "LayerNorm", "RMSNorm", "group_norm",
+    "layer_norm", "rms_norm",
+]  # fmt: skip

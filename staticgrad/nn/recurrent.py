@@ -79,12 +79,13 @@ STEPS: dict[str, tuple[Step, int, int]] = {
 
 
 class _Cell(Module):
-    """One step of a recurrent layer."""
+    """One step of a recurrent layer: x and h, or None for zeros, give the new h."""
 
-    def __init__(self, kind: str, inputs: int, hidden: int, bias: bool) -> None:
+    _kind = "tanh"
+
+    def __init__(self, inputs: int, hidden: int, bias: bool = True) -> None:
         _require_sizes(type(self).__name__, inputs, hidden)
-        self._kind = kind
-        gates = STEPS[kind][1] * hidden
+        gates = STEPS[self._kind][1] * hidden
         bound = 1 / math.sqrt(hidden)
 
         def start(name: str, *shape: int) -> Parameter:
@@ -107,6 +108,10 @@ class _Cell(Module):
         new = step(flat[1:], projected, ops.transpose(self.weight_hh), self.bias_hh)
         return tuple(ops.reshape(part, (*x.shape[:-1], hidden)) for part in new)
 
+    def forward(self, x: Tensor, h: Tensor | None = None) -> Tensor:
+        """The next state."""
+        return self._next(x, None if h is None else (h,))[0]
+
 
 def _at_least_2d(x: Tensor) -> Tensor:
     return ops.reshape(x, (1, *x.shape)) if x.ndim == 1 else x
@@ -122,21 +127,16 @@ class RNNCell(_Cell):
     def __init__(
         self, inputs: int, hidden: int, bias: bool = True, nonlinearity: str = "tanh"
     ) -> None:
-        _require_nonlinearity("RNNCell", nonlinearity)
-        super().__init__(nonlinearity, inputs, hidden, bias)
-
-    def forward(self, x: Tensor, h: Tensor | None = None) -> Tensor:
-        """The next state."""
-        return self._next(x, None if h is None else (h,))[0]
+        self._kind = _nonlinearity("RNNCell", nonlinearity)
+        super().__init__(inputs, hidden, bias)
 
 
 class LSTMCell(_Cell):
     """One step of an LSTM: x and (h, c), or None for zeros, give the new (h, c)."""
 
-    def __init__(self, inputs: int, hidden: int, bias: bool = True) -> None:
-        super().__init__("lstm", inputs, hidden, bias)
+    _kind = "lstm"
 
-    def forward(
+    def forward(  # type: ignore[override]
         self, x: Tensor, state: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
         """The next states."""
@@ -147,36 +147,25 @@ class LSTMCell(_Cell):
 class GRUCell(_Cell):
     """One step of a GRU: x and h, or None for zeros, give the new h."""
 
-    def __init__(self, inputs: int, hidden: int, bias: bool = True) -> None:
-        super().__init__("gru", inputs, hidden, bias)
-
-    def forward(self, x: Tensor, h: Tensor | None = None) -> Tensor:
-        """The next state."""
-        return self._next(x, None if h is None else (h,))[0]
+    _kind = "gru"
 
 
 class _Recurrent(Module):
     """Cells over a sequence, in one or two directions, layer upon layer."""
 
+    _kind = "tanh"
+
     def __init__(
-        self,
-        kind: str,
-        inputs: int,
-        hidden: int,
-        num_layers: int,
-        bias: bool,
-        batch_first: bool,
-        dropout: float,
-        bidirectional: bool,
-    ) -> None:
+        self, inputs: int, hidden: int, num_layers: int = 1, bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+    ) -> None:  # fmt: skip
         _require_sizes(type(self).__name__, inputs, hidden, num_layers)
-        self._kind = kind
         self._hidden = hidden
         self._layers = num_layers
         self._batch_first = batch_first
         self._suffixes = ("", "_reverse") if bidirectional else ("",)
         self._dropout = Dropout(dropout) if dropout else None
-        gates = STEPS[kind][1] * hidden
+        gates = STEPS[self._kind][1] * hidden
         bound = 1 / math.sqrt(hidden)
         for layer in range(num_layers):
             width = inputs if layer == 0 else hidden * len(self._suffixes)
@@ -191,6 +180,11 @@ class _Recurrent(Module):
                     path = f"{name}_l{layer}{suffix}"
                     start = initial_values.uniform(shape, bound)
                     setattr(self, path, ops.parameter(start, name=path))
+
+    def forward(self, x: Tensor, h: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """All states of the last layer, and the last ones of every layer."""
+        y, (last,) = self._run(x, None if h is None else (h,))
+        return y, last
 
     def _run(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
         name, x = type(self).__name__, as_tensor(x)
@@ -281,16 +275,10 @@ class RNN(_Recurrent):
         bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
         bidirectional: bool = False,
     ) -> None:  # fmt: skip
-        _require_nonlinearity("RNN", nonlinearity)
+        self._kind = _nonlinearity("RNN", nonlinearity)
         super().__init__(
-            nonlinearity, inputs, hidden, num_layers, bias, batch_first, dropout,
-            bidirectional,
-        )  # fmt: skip
-
-    def forward(self, x: Tensor, h: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """All states of the last layer, and the last ones of every layer."""
-        y, (last,) = self._run(x, None if h is None else (h,))
-        return y, last
+            inputs, hidden, num_layers, bias, batch_first, dropout, bidirectional
+        )
 
 
 class LSTM(_Recurrent):
@@ -303,16 +291,9 @@ class LSTM(_Recurrent):
     float32[time, batch, 4] float32[1, batch, 4]
     """
 
-    def __init__(
-        self, inputs: int, hidden: int, num_layers: int = 1, bias: bool = True,
-        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
-    ) -> None:  # fmt: skip
-        super().__init__(
-            "lstm", inputs, hidden, num_layers, bias, batch_first, dropout,
-            bidirectional,
-        )  # fmt: skip
+    _kind = "lstm"
 
-    def forward(
+    def forward(  # type: ignore[override]
         self, x: Tensor, state: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """All h of the last layer, and the last h and c of every layer."""
@@ -323,19 +304,7 @@ class LSTM(_Recurrent):
 class GRU(_Recurrent):
     """A gated recurrent unit; called as RNN is."""
 
-    def __init__(
-        self, inputs: int, hidden: int, num_layers: int = 1, bias: bool = True,
-        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
-    ) -> None:  # fmt: skip
-        super().__init__(
-            "gru", inputs, hidden, num_layers, bias, batch_first, dropout,
-            bidirectional,
-        )  # fmt: skip
-
-    def forward(self, x: Tensor, h: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """All states of the last layer, and the last ones of every layer."""
-        y, (last,) = self._run(x, None if h is None else (h,))
-        return y, last
+    _kind = "gru"
 
 
 def _require_sizes(name: str, *sizes: Any) -> None:
@@ -344,9 +313,13 @@ def _require_sizes(name: str, *sizes: Any) -> None:
         raise ShapeError(f"{name} requires sizes of at least 1, got {got}{at(here())}")
 
 
-def _require_nonlinearity(name: str, nonlinearity: str) -> None:
+def _nonlinearity(name: str, nonlinearity: str) -> str:
     if nonlinearity not in ("tanh", "relu"):
         raise GraphError(
             f"{name} requires nonlinearity 'tanh' or 'relu', got {nonlinearity!r}"
             f"{at(here())}"
         )
+    return nonlinearity
+
+
+__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]

@@ -194,3 +194,6 @@ class Residual(Module):
             )
         result: Tensor = straight + y
         return result
+
+
+__all__ = ["MultiHeadAttention", "Residual", "TransformerBlock", "attention"]

@@ -326,3 +326,6 @@ def _stored(
     if graph is not None:
         graph.add_stored(stored)
     return stored
+
+
+__all__ = ["constant", "input", "parameter", "state"]

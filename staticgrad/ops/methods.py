@@ -6,7 +6,7 @@ value (``if``, ``float``, ``np.asarray``) raises an error that says what to do i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -25,14 +25,12 @@ from staticgrad.ops.elementwise import (
     powers,
     signs,
 )
-from staticgrad.ops.elementwise.activations import clip
 from staticgrad.ops.linear import matrix_products
-from staticgrad.ops.movement import diagonals, indexing, repetition, reshaping
+from staticgrad.ops.movement import indexing, reshaping
 from staticgrad.ops.movement.indexed_updates import at_of
-from staticgrad.ops.promotion import as_tensor, astype
+from staticgrad.ops.promotion import as_tensor
 from staticgrad.ops.protocol import EQUIVALENTS, array_function, array_ufunc
-from staticgrad.ops.reductions import reduce as reductions
-from staticgrad.ops.reductions import scans, segments, sorting, statistics
+from staticgrad.ops.reductions import statistics
 from staticgrad.ops.rules import shape_error
 
 Binary = Callable[[Any, Any], Any]
@@ -270,37 +268,9 @@ METHODS: dict[str, Any] = {
     "size": property(_size),
     "item": _valued("item()", GraphError),
     "tolist": _valued("tolist()", GraphError),
-    "astype": astype,
     "reshape": _reshape,
     "transpose": _transpose,
-    "swapaxes": reshaping.swapaxes,
-    "squeeze": reshaping.squeeze,
-    "ravel": reshaping.ravel,
     "flatten": _flatten,
-    "sum": reductions.sum,
-    "prod": reductions.prod,
-    "max": reductions.max,
-    "min": reductions.min,
-    "all": reductions.all,
-    "any": reductions.any,
-    "mean": statistics.mean,
-    "var": statistics.var,
-    "std": statistics.std,
-    "argmax": statistics.argmax,
-    "argmin": statistics.argmin,
-    "argsort": sorting.argsort,
-    "clip": clip,
-    "round": functions.round,
-    "dot": matrix_products.dot,
-    "take": indexing.take,
-    "cumsum": scans.cumsum,
-    "cumprod": scans.cumprod,
-    "diagonal": diagonals.diagonal,
-    "trace": diagonals.trace,
-    "repeat": repetition.repeat,
-    "searchsorted": segments.searchsorted,
-    "conj": signs.conjugate,
-    "conjugate": signs.conjugate,
     "real": property(signs.real),
     "imag": property(signs.imag),
     "copy": _copy,
@@ -369,8 +339,13 @@ def install_sizes(kind: type[Size]) -> None:
     kind.__array_ufunc__ = _size_ufunc  # type: ignore[attr-defined]
 
 
-def install(kind: type[Tensor]) -> None:
-    """Give `kind` its operators and methods."""
+def install(kind: type[Tensor], public: Mapping[str, Callable[..., Any]]) -> None:
+    """Give `kind` its operators and methods: METHODS, and NumPy's that are `public`.
+
+    But for sort, which changes an array.
+    """
+    for name in (vars(np.ndarray).keys() & public) - {"sort"}:
+        setattr(kind, name, public[name])
     for name, function in OPERATORS.items():
         setattr(kind, f"__{name}__", _operator(function))
         setattr(kind, f"__r{name}__", _reflected(function))

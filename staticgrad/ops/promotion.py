@@ -255,3 +255,6 @@ def _stack(items: Sequence[Any]) -> Tensor:
         raise shape_error("array_like", tensors, "elements of one shape", advice)
     rows = [named("reshape", t, shape=(1, *shape)) for t in tensors]
     return named("concatenate", *rows, axis=0)
+
+
+__all__ = ["as_tensor", "astype", "result_type", "stop_gradient"]

@@ -8,7 +8,7 @@ says so and, where there is one, names what to use instead.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -109,32 +109,23 @@ OTHER_NAMES = {
 }
 
 
-SPECIAL: dict[str, Callable[..., Any]] = {}
-"""Functions for the ufuncs of scipy.special, by their names there."""
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""All public functions; a ufunc of scipy.special is the one of its name."""
 
-SPECIAL_NAMES = {
-    **{name: name for name in ("cbrt", "erf", "erfc", "erfinv", "exp2", "expm1")},
-    **{name: name for name in ("gammaln", "log1p", "xlogy")},
-    "expit": "sigmoid",
-    "psi": "digamma",
-}
+# But for these. scipy.special.round makes floats of integers.
+SPECIAL_NAMES = {"expit": "sigmoid", "psi": "digamma", "round": ""}
 
 
-def fill(
-    functions: Mapping[str, Callable[..., Any]], names: Iterable[str], prefix: str = ""
-) -> None:
-    """Take `functions` under those of their `names` that NumPy has too.
+def fill(functions: Mapping[str, Callable[..., Any]], prefix: str = "") -> None:
+    """Take those of `functions` whose names NumPy has too.
 
     `prefix` is "linalg." for those that NumPy has in np.linalg.
     """
-    special = {k: functions[v] for k, v in SPECIAL_NAMES.items() if v in functions}
-    SPECIAL.update(special)
-    space = np.linalg if prefix else np
-    own = REDUCTIONS.values()
-    for name in names:
-        known = hasattr(space, name) or name in own
-        if callable(functions.get(name)) and known:
-            EQUIVALENTS[prefix + name] = functions[name]
+    space, own = np.linalg if prefix else np, REDUCTIONS.values()
+    known = {n: f for n, f in functions.items() if hasattr(space, n) or n in own}
+    EQUIVALENTS.update({prefix + name: function for name, function in known.items()})
+    if not prefix:
+        FUNCTIONS.update(functions)
 
 
 def array_ufunc(
@@ -148,7 +139,7 @@ def array_ufunc(
         return _outer(name, *inputs, **options)
     if method == "reduce":
         return _reduce(name, *inputs, **options)
-    if method == "accumulate" and name in ACCUMULATIONS:
+    if method == "accumulate":
         return _accumulate(name, *inputs, **options)
     if method != "__call__":
         raise _unsupported(f"{name}.{method}", None)
@@ -180,8 +171,9 @@ def _foreign(
 ) -> Any:
     """A ufunc that is not NumPy's, whatever its name: one of scipy.special, or none."""
     special = sys.modules.get("scipy.special")
-    function = SPECIAL.get(name) if getattr(special, name, None) is ufunc else None
-    if function is not None and method == "__call__":
+    function = FUNCTIONS.get(SPECIAL_NAMES.get(name, name))
+    is_special = getattr(special, name, None) is ufunc
+    if function is not None and is_special and method == "__call__":
         _no_options(name, options)
         return function(*inputs)
     raise TypeError(
@@ -222,13 +214,14 @@ REDUCTIONS = {
     "logaddexp": "logsumexp",
 }
 
-ACCUMULATIONS = {"add": "cumsum", "multiply": "cumprod"}
-
 
 def _accumulate(name: str, x: Any, axis: int = 0, **options: Any) -> Any:
+    function = EQUIVALENTS.get(f"cum{REDUCTIONS.get(name)}")
+    if function is None:
+        raise _unsupported(f"{name}.accumulate", None)
     dtype = options.pop("dtype", None)
     _no_options(f"{name}.accumulate", options)
-    return EQUIVALENTS[ACCUMULATIONS[name]](x, axis=axis, dtype=dtype)
+    return function(x, axis=axis, dtype=dtype)
 
 
 def _reduce(name: str, x: Any, axis: Any = 0, **options: Any) -> Any:

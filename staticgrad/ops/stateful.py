@@ -123,3 +123,6 @@ def update(leaf: Stored, new: ArrayLike) -> tuple[Stored, Tensor]:
         )
     graph.add_update(leaf, value)
     return leaf, value
+
+
+__all__ = ["by_mode", "update"]

@@ -18,45 +18,8 @@ import numpy as np
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Constant, Node, Stored, Tensor
 from staticgrad.ir.op import (
-    After,
     Control,
-    Convolution,
-    Gather,
-    IndexCheck,
-    Leaf,
-    Matmul,
-    MatmulAdd,
-    Mode,
-    Place,
-    Pool,
-    Position,
-    Random,
-    Reduce,
-    Scan,
-    Scatter,
-    Shuffle,
-    View,
 )
-
-KINDS: dict[type, str] = {
-    Control: "control",
-    Convolution: "matmul",
-    Gather: "indexing",
-    IndexCheck: "indexing",
-    Matmul: "matmul",
-    MatmulAdd: "matmul",
-    Mode: "control",
-    Place: "view",
-    Pool: "reduction",
-    Position: "constant",
-    Random: "random",
-    Reduce: "reduction",
-    Scan: "reduction",
-    Shuffle: "random",
-    Scatter: "indexing",
-    View: "view",
-    After: "view",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +215,7 @@ def _inline_constants(nodes: Sequence[Node], roots: set[Tensor]) -> set[Node]:
 
 def kind_of(node: Node) -> str:
     """The kind that gives a box its colour."""
-    if isinstance(node.op.code, Leaf):
-        return node.op.name
-    return KINDS.get(type(node.op.code), "elementwise")
+    return node.op.code.kind.picture or node.op.name
 
 
 def _box(node: Node, scope: str, result: bool) -> Box:

@@ -39,15 +39,6 @@ from staticgrad.ops.leaves import dtype_of
 
 Pair: TypeAlias = tuple[Stored, Tensor]
 
-PRODUCTS = frozenset(("matmul", "conv", "conv_input"))
-"""Operations whose operands a policy casts to its dtype."""
-
-WIDE = frozenset(
-    "exp exp2 expm1 log log1p log2 log10 power sinh cosh tan asin acos softplus rsqrt "
-    "reduce_sum reduce_prod cumsum cumprod lgamma digamma zeta xlogy erfinv".split()
-)
-"""Operations whose 16-bit operands a policy casts to float32."""
-
 
 class Policy:
     """The dtype of products: "float16", "bfloat16", or "float32" for none of them 16.
@@ -91,9 +82,9 @@ class Policy:
 
     def operands(self, op: Op, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """`inputs` in the dtypes in which `op` runs."""
-        if op.name in PRODUCTS:
+        if op.amp == "half":
             return tuple(self._narrowed(x) for x in inputs)
-        if op.name in WIDE:
+        if op.amp == "float32":
             return tuple(cast(x, computed(x.dtype)) for x in inputs)
         return inputs
 

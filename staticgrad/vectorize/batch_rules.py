@@ -20,6 +20,8 @@ from staticgrad.errors import GraphError
 from staticgrad.ir.graph import apply_multi, deriving, topological
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import (
+    After,
+    Call,
     Convolution,
     Elementwise,
     Gather,
@@ -28,8 +30,10 @@ from staticgrad.ir.op import (
     MatmulAdd,
     Mode,
     Place,
+    Pool,
     Random,
     Reduce,
+    Scan,
     Scatter,
     Select,
     Shuffle,
@@ -63,7 +67,7 @@ LEADING: dict[str, Callable[[Dim, Any], Any]] = {
     "high": lambda n, widths: (0, *widths),
     "interior": lambda n, widths: (0, *widths),
     **dict.fromkeys(
-        ("value", "dtype", "bits", "pointwise", "window", "combine"),
+        "value dtype bits pointwise window combine exclusive offset".split(),
         lambda n, value: value,
     ),
 }
@@ -134,13 +138,9 @@ class _Bodies:
 def _rule(node: Node) -> Rule:
     if node.op.batch is not None:
         return _own_rule
-    code = node.op.code
-    if (
-        isinstance(code, View | Place | Random)
-        and not node.attrs.keys() <= LEADING.keys()
-    ):
-        return _one_by_one
-    return RULES.get(type(code), _one_by_one)
+    rule = RULES[type(node.op.code)]
+    is_known = rule not in _BY_NAME or node.attrs.keys() <= LEADING.keys()
+    return rule if is_known else _one_by_one
 
 
 def _own_rule(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
@@ -334,6 +334,10 @@ RULES: dict[type, Rule] = {
     Mode: _unchanged,
     Select: _unchanged,  # along the last axis
     Sort: _unchanged,
+    After: _unchanged,
+    Scan: _leading,
     Gather: _gather,
     Scatter: _scatter,
+    **dict.fromkeys((Call, Pool), _one_by_one),
 }
+_BY_NAME = (_leading, _random)

@@ -1,21 +1,29 @@
 """Policies of mixed precision, and loss scales in loops of one's own."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.ir.op import OPS
-from staticgrad.train.amp import PRODUCTS, WIDE
+from staticgrad.ir.op import OPS, Amp
 
+HOW = get_args(Amp)
 TARGETS = ("reference", "cpu")
 both = pytest.mark.parametrize("target", TARGETS)
 halves = pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 RNG = np.random.default_rng(0)
 
 
-def test_the_lists_name_operations():
-    assert set(OPS) >= PRODUCTS | WIDE
-    assert not PRODUCTS & WIDE
+def test_operations_are_divided_as_by_pytorch():
+    named = {how: {op.name for op in OPS.values() if op.amp == how} for how in HOW}
+    assert named["half"] == {"matmul", "conv", "conv_input"}
+    assert named["float32"] == set(
+        "exp exp2 expm1 log log1p log2 log10 power sinh cosh tan asin acos softplus "
+        "rsqrt reduce_sum reduce_prod cumsum cumprod lgamma digamma zeta xlogy erfinv"
+        "".split()
+    )
+    assert sum(map(len, named.values())) == len(OPS)
 
 
 @halves

@@ -246,3 +246,9 @@ def isposinf(x: ArrayLike) -> Tensor:
     array([False,  True])
     """
     return floats(x)[0] == np.inf
+
+
+__all__ = [
+    "clip", "elu", "gelu", "heaviside", "isclose", "isneginf", "isposinf", "leaky_relu",
+    "logaddexp", "nan_to_num", "relu", "silu",
+]  # fmt: skip

@@ -218,3 +218,8 @@ def small_if_bool(*values: ArrayLike) -> tuple[Tensor, ...]:
     if kind_of(tensors[0].dtype) == "b":
         return tuple(cast(t, np.int8) for t in tensors)
     return tensors
+
+
+__all__ = [
+    "absolute", "add", "fabs", "multiply", "negative", "positive", "sign", "subtract",
+]  # fmt: skip

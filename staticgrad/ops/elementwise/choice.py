@@ -155,3 +155,6 @@ def where(
         advice = "give both; the indices of what is true have no static number"
         raise shape_error("where", (as_bool(condition),), rule, advice)
     return apply(WHERE, as_bool(condition), *promoted(x, y))
+
+
+__all__ = ["maximum", "minimum", "where"]

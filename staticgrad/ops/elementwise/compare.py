@@ -206,3 +206,9 @@ def isfinite(x: ArrayLike) -> Tensor:
     array([ True, False])
     """
     return _tested(ISFINITE, x, True)
+
+
+__all__ = [
+    "equal", "greater", "greater_equal", "isfinite", "isinf", "isnan", "less",
+    "less_equal", "not_equal",
+]  # fmt: skip

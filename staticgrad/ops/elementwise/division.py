@@ -145,3 +145,6 @@ def reciprocal(x: ArrayLike) -> Tensor:
         advice = "cast it first: the reciprocal of an integer is 0, 1 or -1"
         raise dtype_error("reciprocal", (value,), "a floating-point dtype", advice)
     return divide(1, value)
+
+
+__all__ = ["divide", "floor_divide", "reciprocal", "remainder", "true_divide"]

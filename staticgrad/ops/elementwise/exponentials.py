@@ -36,18 +36,21 @@ EXP2 = elementary(
     np.exp2,
     lambda g, y, x: guarded_multiply(g, y * math.log(2)),  # dy/dx = y log 2
     unary(-3, 3, EXPONENTS),
+    amp="float32",
 )
 LOG2 = elementary(
     "log2",
     np.log2,
     lambda g, y, x: guarded_divide(g * (1 / math.log(2)), x),  # 1 / (x log 2)
     unary(0.1, 3, POWERS),
+    amp="float32",
 )
 LOG10 = elementary(
     "log10",
     np.log10,
     lambda g, y, x: guarded_divide(g * (1 / math.log(10)), x),  # 1 / (x log 10)
     unary(0.1, 3, POWERS),
+    amp="float32",
 )
 CBRT = elementary(
     "cbrt",
@@ -83,6 +86,7 @@ XLOGY = define(
     numpy=quiet(_xlogy),
     samples=_xlogy_samples,
     bad=bad_pair("a floating-point dtype", "int64"),
+    amp="float32",
 )
 
 
@@ -159,3 +163,6 @@ def float_power(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     """
     x, y = (cast(value, FLOAT64) for value in promoted(x1, x2))
     return power(x, y)
+
+
+__all__ = ["cbrt", "exp2", "float_power", "log2", "log10", "logaddexp2", "xlogy"]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.op import Elementwise, Op, Sample, define
+from staticgrad.ir.op import Amp, Elementwise, Op, Sample, define
 from staticgrad.ir.types import FLOAT64, is_float, kind_of
 from staticgrad.ops.examples import SPECIAL, bad_unary, unary
 from staticgrad.ops.guarded import guarded_divide, guarded_multiply
@@ -35,6 +35,7 @@ def elementary(
     derivative: Callable[[Tensor, Tensor, Tensor], Tensor],
     samples: Callable[[], list[Sample]],
     cost: int = 20,
+    amp: Amp = "given",
 ) -> Op:
     """An op of one float; ``derivative(g, y, x)`` is the cotangent of x."""
     return define(
@@ -46,6 +47,7 @@ def elementary(
         numpy=quiet(numpy),
         samples=samples,
         bad=bad_unary("a floating-point dtype", "int64"),
+        amp=amp,
     )
 
 
@@ -84,24 +86,28 @@ EXP = elementary(
     np.exp,
     lambda g, y, x: guarded_multiply(g, y),  # dy/dx = y
     unary(-3, 3, TINY_TO_HUGE),
+    amp="float32",
 )
 EXPM1 = elementary(
     "expm1",
     np.expm1,
     lambda g, y, x: guarded_multiply(g, y + 1),  # dy/dx = y + 1
     unary(-3, 3, TINY_TO_HUGE),
+    amp="float32",
 )
 LOG = elementary(
     "log",
     np.log,
     lambda g, y, x: guarded_divide(g, x),  # dy/dx = 1 / x
     unary(0.1, 3),
+    amp="float32",
 )
 LOG1P = elementary(
     "log1p",
     np.log1p,
     lambda g, y, x: guarded_divide(g, x + 1),  # dy/dx = 1 / (1 + x)
     unary(-0.8, 3),
+    amp="float32",
 )
 TANH = elementary(
     "tanh",
@@ -121,6 +127,7 @@ SOFTPLUS = elementary(
     lambda g, y, x: g * sigmoid(x),  # dy/dx = sigmoid x
     unary(-5, 5, TINY_TO_HUGE),
     cost=30,
+    amp="float32",
 )
 ERF = elementary(
     "erf",
@@ -141,6 +148,7 @@ RSQRT = elementary(
     lambda g, y, x: guarded_multiply(g, y * y * y * -0.5),  # dy/dx = -y^3 / 2
     unary(0.1, 3),
     cost=8,
+    amp="float32",
 )
 SIN = elementary(
     "sin",
@@ -348,3 +356,9 @@ def _rounded_to(x: Tensor, decimals: int) -> Tensor:
     if decimals > 0:
         return apply(RINT, x * scale) / scale
     return apply(RINT, x / scale) * scale
+
+
+__all__ = [
+    "ceil", "cos", "erf", "exp", "expm1", "floor", "log", "log1p", "rint", "round",
+    "rsqrt", "sigmoid", "sin", "softplus", "sqrt", "tanh",
+]  # fmt: skip

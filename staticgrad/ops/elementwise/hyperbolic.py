@@ -25,12 +25,14 @@ SINH = elementary(
     np.sinh,
     lambda g, y, x: guarded_multiply(g, cosh(x)),  # dy/dx = cosh x
     unary(-3, 3, TINY_TO_HUGE),
+    amp="float32",
 )
 COSH = elementary(
     "cosh",
     np.cosh,
     lambda g, y, x: guarded_multiply(g, sinh(x)),  # dy/dx = sinh x
     unary(-3, 3, TINY_TO_HUGE),
+    amp="float32",
 )
 ARCSINH = elementary(
     "asinh",
@@ -100,3 +102,6 @@ def arctanh(x: ArrayLike) -> Tensor:
     array([ 0., inf], dtype=float32)
     """
     return on_floats(ARCTANH, x)
+
+
+__all__ = ["arccosh", "arcsinh", "arctanh", "cosh", "sinh"]

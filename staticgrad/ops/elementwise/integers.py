@@ -187,3 +187,9 @@ def _shifted(name: str, op: Op, x1: ArrayLike, x2: ArrayLike) -> Tensor:
         given = as_tensor(x1), as_tensor(x2)
         raise dtype_error(name, given, "integers", "cast with .astype")
     return apply(op, *tensors)
+
+
+__all__ = [
+    "bitwise_and", "bitwise_or", "bitwise_xor", "gcd", "invert", "lcm", "left_shift",
+    "right_shift",
+]  # fmt: skip

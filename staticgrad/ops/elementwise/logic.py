@@ -103,3 +103,6 @@ def logical_not(x: ArrayLike) -> Tensor:
     array([False,  True])
     """
     return apply(LOGICAL_NOT, as_bool(x))
+
+
+__all__ = ["logical_and", "logical_not", "logical_or", "logical_xor"]

@@ -59,6 +59,7 @@ POWER = define(
     numpy=quiet(np.power),
     samples=_power_samples,
     bad=bad_pair("a floating-point dtype", "int64"),
+    amp="float32",
 )
 
 
@@ -137,3 +138,6 @@ def square(x: ArrayLike) -> Tensor:
     """
     (value,) = small_if_bool(x)
     return apply(MULTIPLY, value, value)
+
+
+__all__ = ["power", "square"]

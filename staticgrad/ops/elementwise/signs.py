@@ -235,3 +235,9 @@ def conjugate(x: ArrayLike) -> Tensor:
     float32[2]
     """
     return as_tensor(x)
+
+
+__all__ = [
+    "conjugate", "copysign", "divmod", "fix", "fmax", "fmin", "fmod", "imag", "ldexp",
+    "modf", "real", "signbit", "trunc",
+]  # fmt: skip

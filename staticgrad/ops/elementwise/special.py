@@ -137,6 +137,7 @@ ERFINV = elementary(
     lambda g, y, x: guarded_multiply(g, exp(y * y) * (ROOT_PI / 2)),
     unary(-0.9, 0.9, ALMOST_ONE, ulp=8),
     cost=50,
+    amp="float32",
 )
 LGAMMA = elementary(
     "lgamma",
@@ -144,6 +145,7 @@ LGAMMA = elementary(
     lambda g, y, x: guarded_multiply(g, digamma(x)),
     unary(0.3, 4, POLES, ulp=2048),  # math.lgamma loses digits near 1 and 2
     cost=80,
+    amp="float32",
 )
 DIGAMMA = elementary(
     "digamma",
@@ -151,6 +153,7 @@ DIGAMMA = elementary(
     lambda g, y, x: guarded_multiply(g, apply(ZETA, x, s=2)),
     unary(0.3, 4, (*SPECIAL, -2.0, -2.25, 1.0, 2.0, 11.0), ulp=1024),  # near its zero
     cost=60,
+    amp="float32",
 )
 ZETA: Op = define(
     "zeta",
@@ -161,6 +164,7 @@ ZETA: Op = define(
     numpy=_in_float64(_zeta),
     samples=_zeta_samples,
     bad=bad_unary("a floating-point dtype", "int64"),
+    amp="float32",
 )
 
 
@@ -220,3 +224,6 @@ def polygamma(n: int, x: ArrayLike) -> Tensor:
         return digamma(x)
     scale = (-1) ** (n + 1) * math.factorial(n)
     return apply(ZETA, *floats(x), s=n + 1) * float(scale)
+
+
+__all__ = ["digamma", "erfc", "erfinv", "lgamma", "polygamma"]

@@ -31,18 +31,21 @@ TAN = elementary(
     np.tan,
     lambda g, y, x: g * (y * y + 1),  # dy/dx = 1 + y^2
     unary(-1.2, 1.2, TURNS),
+    amp="float32",
 )
 ARCSIN = elementary(
     "asin",
     np.arcsin,
     lambda g, y, x: guarded_divide(g, sqrt((1 - x) * (x + 1))),
     unary(-0.9, 0.9, UNIT),
+    amp="float32",
 )
 ARCCOS = elementary(
     "acos",
     np.arccos,
     lambda g, y, x: -guarded_divide(g, sqrt((1 - x) * (x + 1))),
     unary(-0.9, 0.9, UNIT),
+    amp="float32",
 )
 ARCTAN = elementary(
     "atan",
@@ -202,3 +205,9 @@ def sinc(x: ArrayLike) -> Tensor:
         series = series * (small * small) + coefficient
     far = where(near, 1, angle)
     return where(near, series, sin(far) / far)
+
+
+__all__ = [
+    "angle", "arccos", "arcsin", "arctan", "arctan2", "deg2rad", "hypot", "rad2deg",
+    "sinc", "tan",
+]  # fmt: skip

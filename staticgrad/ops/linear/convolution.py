@@ -277,7 +277,6 @@ CONV = define(
     shape=_conv_shape,
     dtype=_dtype,
     vjp=_conv_vjp,
-    jvp="multilinear",
     code=Convolution("result"),
     numpy=_conv_numpy,
     samples=lambda: [
@@ -306,6 +305,7 @@ CONV = define(
             "at least 1",
         ),
     ],
+    amp="half",
 )
 
 CONV_INPUT = define(
@@ -313,7 +313,6 @@ CONV_INPUT = define(
     shape=_input_shape,
     dtype=_dtype,
     vjp=_input_vjp,
-    jvp="multilinear",
     code=Convolution("input"),
     numpy=_input_numpy,
     samples=lambda: [
@@ -343,6 +342,7 @@ CONV_INPUT = define(
             "an image of",
         ),
     ],
+    amp="half",
 )
 
 CONV_WEIGHT = define(
@@ -350,7 +350,6 @@ CONV_WEIGHT = define(
     shape=_weight_shape,
     dtype=_dtype,
     vjp=_weight_vjp,
-    jvp="multilinear",
     code=Convolution("weight"),
     numpy=_weight_numpy,
     samples=lambda: [

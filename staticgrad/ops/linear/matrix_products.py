@@ -75,6 +75,7 @@ MATMUL = define(
         Bad((np.eye(2, dtype=int), np.eye(2, dtype=int)), {}, DTypeError, "floats"),
         Bad((numbers(2, 2), np.eye(2, dtype="f4")), {}, DTypeError, "one dtype"),
     ],
+    amp="half",
 )
 
 
@@ -225,3 +226,6 @@ def outer(a: ArrayLike, b: ArrayLike) -> Tensor:
     column = reshaped(x, (product(x.shape), 1))
     row = reshaped(y, (1, product(y.shape)))
     return _times(column, row)
+
+
+__all__ = ["dot", "matmul", "outer"]

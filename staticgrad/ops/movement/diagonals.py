@@ -73,7 +73,6 @@ DIAGONAL: Op = define(
     vjp=lambda g, y, x, *, offset: (
         apply(DIAGONAL_PLACED, g, shape=x.shape[-2:], offset=offset),
     ),
-    batch=lambda n, x, *, offset: apply(DIAGONAL, x, offset=offset),
     code=View(_diagonal_layout),
     numpy=lambda x, *, offset: np.diagonal(x, offset, -2, -1),
     samples=lambda: [

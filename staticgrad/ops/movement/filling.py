@@ -184,3 +184,9 @@ def arange(
     kind = INT64 if dtype is None else dtype_of("arange", dtype)
     place = named("position", shape=shape, axis=0, dtype=kind)
     return add(multiply(place, step), first)
+
+
+__all__ = [
+    "arange", "eye", "full", "full_like", "identity", "ones", "ones_like", "zeros",
+    "zeros_like",
+]  # fmt: skip

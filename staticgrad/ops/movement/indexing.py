@@ -212,3 +212,6 @@ def one_hot(labels: ArrayLike, n: Dim, dtype: npt.DTypeLike | None = None) -> Te
     index = expand_dims(as_index(labels, size, wrap=False, call="one_hot"), -1)
     hit = named("equal", index, position((size,), 0))
     return cast(hit, default_dtype() if dtype is None else as_dtype(dtype))
+
+
+__all__ = ["one_hot", "put_along_axis", "scatter_add", "take", "take_along_axis"]

@@ -310,3 +310,9 @@ def _line(
         rule = f"places and a size that are known when the graph is built, got {x.type}"
         raise shape_error(name, (), rule, "choose with sg.where or sg.take")
     return x, place, n
+
+
+__all__ = [
+    "append", "atleast_1d", "atleast_2d", "atleast_3d", "block", "column_stack",
+    "concatenate", "delete", "dstack", "hstack", "insert", "stack", "vstack",
+]  # fmt: skip

@@ -213,7 +213,6 @@ def axis_list(name: str, axis: int | Sequence[int]) -> tuple[int, ...]:
 
 
 __all__ = [
-    "broadcast_arrays", "broadcast_to", "broadcasted", "expand_dims",
-    "matrix_transpose", "moveaxis", "ravel", "reshape", "reshaped", "rollaxis",
-    "squeeze", "swapaxes", "transpose", "transposed",
+    "broadcast_arrays", "broadcast_to", "expand_dims", "matrix_transpose", "moveaxis",
+    "ravel", "reshape", "rollaxis", "squeeze", "swapaxes", "transpose",
 ]  # fmt: skip

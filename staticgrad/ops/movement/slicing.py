@@ -299,3 +299,6 @@ def dsplit(
     if x.ndim < 3:
         raise shape_error("dsplit", (x,), "an array of at least three axes")
     return split(x, indices_or_sections, 2)
+
+
+__all__ = ["array_split", "dsplit", "flip", "hsplit", "split", "vsplit"]

@@ -9,6 +9,7 @@ is a copy.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from staticgrad.errors import ShapeError
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.op import Bad, Layout, Sample, View, define
+from staticgrad.ir.op import Bad, Layout, Op, Sample, View, define
 from staticgrad.ir.size import Dim, Shape, equal_if_even, exact_divide, product
 from staticgrad.ir.types import DType, TensorType, broadcast_shapes
 from staticgrad.ops.named import named
@@ -237,6 +238,33 @@ BROADCAST_TO = define(
         Bad((numbers(2, 3),), {"shape": (3,)}, ShapeError, "broadcasts to"),
     ],
 )
+
+
+# ---- of nothing but their derivatives ------------------------------------------------
+
+
+def passing(name: str, count: Callable[..., int], **rules: Any) -> Op:
+    """The op that gives its first inputs as they are; the derivative is its own.
+
+    ``count(*inputs, **attrs)`` is how many; `rules` are the others of a record.
+    """
+
+    def each(of: Callable[[Any], Any]) -> Callable[..., Any]:
+        def run(*inputs: Any, **attrs: Any) -> Any:
+            found = [of(x) for x in inputs[: count(*inputs, **attrs)]]
+            return found[0] if len(found) == 1 else tuple(found)
+
+        return run
+
+    return define(
+        name,
+        shape=each(lambda x: x.shape),
+        dtype=each(lambda x: x.dtype),
+        code=View(lambda source, shape, **_: source),
+        numpy=each(lambda x: x.copy()),
+        bad=list,
+        **rules,
+    )
 
 
 # ---- on tensors, without conversions (for other ops) ---------------------------------

@@ -210,3 +210,9 @@ def nanstd(
     1.0
     """
     return root(nanvar(a, axis, dtype, ddof, keepdims, where, mean, correction))
+
+
+__all__ = [
+    "nanargmax", "nanargmin", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd",
+    "nansum", "nanvar",
+]  # fmt: skip

@@ -203,6 +203,8 @@ def _reduction(
         numpy=quiet(numpy),
         samples=samples,
         bad=bad,
+        jvp="linear" if combine == "add" else None,
+        amp="float32" if combine in ("add", "multiply") else "given",
     )
 
 
@@ -497,3 +499,6 @@ def any(
     """
     x = masked("any", as_bool(a), where, False)
     return reduced(REDUCE_ANY, "any", x, axis, keepdims)
+
+
+__all__ = ["all", "any", "max", "min", "prod", "sum"]

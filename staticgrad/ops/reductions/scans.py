@@ -185,9 +185,7 @@ CUMSUM: Op = define(
     samples=_samples,
     bad=_bad,
     jvp="linear",
-    batch=lambda n, x, axis, exclusive: apply(
-        CUMSUM, x, axis=axis + 1, exclusive=exclusive
-    ),
+    amp="float32",
 )
 CUMPROD: Op = define(
     "cumprod",
@@ -198,9 +196,7 @@ CUMPROD: Op = define(
     numpy=_running(np.cumprod, 1.0),
     samples=_samples,
     bad=_bad,
-    batch=lambda n, x, axis, exclusive: apply(
-        CUMPROD, x, axis=axis + 1, exclusive=exclusive
-    ),
+    amp="float32",
 )
 RECURRENCE: Op = define(
     "recurrence",
@@ -211,9 +207,6 @@ RECURRENCE: Op = define(
     numpy=_recurrence,
     samples=_pairs,
     bad=_bad_pairs,
-    batch=lambda n, a, b, axis, exclusive: apply(
-        RECURRENCE, a, b, axis=axis + 1, exclusive=exclusive
-    ),
 )
 
 
@@ -246,7 +239,7 @@ def cumsum(
     >>> sg.compile(sg.cumsum([1, 2, 3]), target="reference")()
     array([1, 3, 6])
     """
-    return _scanned(CUMSUM, "cumsum", a, axis, dtype)
+    return _scanned(CUMSUM, CUMSUM.name, a, axis, dtype)
 
 
 def cumprod(
@@ -258,7 +251,7 @@ def cumprod(
     >>> sg.compile(sg.cumprod([1, 2, 3]), target="reference")()
     array([1, 2, 6])
     """
-    return _scanned(CUMPROD, "cumprod", a, axis, dtype)
+    return _scanned(CUMPROD, CUMPROD.name, a, axis, dtype)
 
 
 def nancumsum(
@@ -345,3 +338,8 @@ def _cumulative(
     none = (0,) * y.ndim
     start = int(op is CUMPROD)
     return named("pad", y, low=low, high=none, interior=none, value=start)
+
+
+__all__ = [
+    "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "nancumprod", "nancumsum",
+]  # fmt: skip

@@ -279,3 +279,9 @@ def copy(a: ArrayLike) -> Tensor:
     float32[2]
     """
     return as_tensor(a)
+
+
+__all__ = [
+    "array_equiv", "copy", "corrcoef", "cov", "diff", "ediff1d", "iscomplex", "isreal",
+    "select", "trapezoid", "unstack",
+]  # fmt: skip

@@ -89,7 +89,6 @@ SORT: Op = define(
     dtype=_keep,
     vjp=_vjp,
     jvp=_jvp,
-    batch=lambda n, x: apply(SORT, x),
     code=Sort(places=False),
     numpy=_sorted,
     samples=lambda: _samples(grad=True),
@@ -101,7 +100,6 @@ ARGSORT: Op = define(
     shape=_shape,
     dtype=lambda x: INT64,
     vjp=None,
-    batch=lambda n, x: apply(ARGSORT, x),
     code=Sort(places=True),
     numpy=_argsorted,
     samples=lambda: _samples(grad=False),
@@ -165,3 +163,6 @@ def _along(
         return apply(op, ravel(x))
     place = one_axis(name, x, axis)
     return moveaxis(apply(op, moveaxis(x, place, -1)), -1, place)
+
+
+__all__ = ["argsort", "sort"]

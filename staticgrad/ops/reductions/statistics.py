@@ -421,3 +421,9 @@ def _centred(name: str, x: ArrayLike, axis: Axis) -> Tensor:
     along = some_axes(name, value, axis)
     top = reduced(REDUCE_MAX, name, value, along, True, empty=True)
     return value - stop_gradient(top)
+
+
+__all__ = [
+    "allclose", "argmax", "argmin", "array_equal", "average", "count_nonzero",
+    "log_softmax", "logsumexp", "mean", "ptp", "softmax", "std", "var",
+]  # fmt: skip

@@ -103,7 +103,6 @@ TOP_K: Op = define(
     dtype=_dtype,
     vjp=_vjp,
     jvp=_jvp,
-    batch=lambda n, x, *, k: apply_multi(TOP_K, x, k=k),
     code=Select(AHEAD),
     numpy=_numpy,
     samples=_samples,
@@ -155,3 +154,6 @@ def _by_sorting(x: Tensor, k: Dim) -> tuple[Tensor, Tensor]:
     places = cut(n - 1 - flipped_axes(backwards, (last,)), last, 0, k)
     index = checked(places, n, wrap=False)
     return taken(x, index, last, pointwise=True), places
+
+
+__all__ = ["top_k"]
