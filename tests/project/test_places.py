@@ -33,7 +33,7 @@ def test_a_name_that_is_nowhere_has_no_places():
 def public_modules(package):
     """The modules of a package that list names of their own in ``__all__``."""
     text = (ROOT / "staticgrad" / package / "__init__.py").read_text()
-    names = re.findall(rf"^from (staticgrad\.{package}\.\w+) import \*$", text, re.M)
+    names = re.findall(rf"^from (staticgrad\.{package}\.[\w.]+) import \*$", text, re.M)
     return [importlib.import_module(name) for name in names]
 
 
