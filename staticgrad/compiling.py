@@ -1,47 +1,29 @@
-"""``compile``: from tensors to something that runs.
-
-Graph -> pipeline -> Schedule -> native kernels; a Plan follows at the first call with
-given sizes. Every stage's result is verified.
-"""
+"""``compile``: checks what it is given and calls the compiler (compile.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import Any, get_args
 
 import numpy as np
 
 from staticgrad.budget_argument import budget_bytes
-from staticgrad.compiler.budget.budget import within
-from staticgrad.compiler.compile import Pass, optimise
-from staticgrad.compiler.gemm.product_epilogues import fuse_into_products
-from staticgrad.compiler.host.gc_pause import without_collections
-from staticgrad.compiler.kernel_ir.chunks import chunking
-from staticgrad.compiler.kernel_ir.kernels import Site
-from staticgrad.compiler.kernel_ir.plan import Plan
-from staticgrad.compiler.kernel_ir.schedule import Schedule
-from staticgrad.compiler.lower.blocked_sums import in_blocks
-from staticgrad.compiler.lower.lower import arranged
-from staticgrad.compiler.memory.in_place import in_place
-from staticgrad.compiler.memory.planner import Cutting
-from staticgrad.compiler.passes.cut_loops import cut_loops
-from staticgrad.compiler.passes.unroll_windows import all_taps, taps
-from staticgrad.compiler.runtime.executable import Executable, Target
-from staticgrad.compiler.runtime.taps import Tap
-from staticgrad.compiler.runtime.targets.cpu_target import CpuTarget
-from staticgrad.compiler.runtime.targets.reference import needed
-from staticgrad.compiler.runtime.targets.reference_target import ReferenceTarget
+from staticgrad.compiler.compile import (
+    Mode,
+    Request,
+    TargetName,
+    changes,
+    compiled,
+    device_of,
+)
+from staticgrad.compiler.runtime.executable import Executable
 from staticgrad.compiler.runtime.trace import traced
-from staticgrad.compiler.verify.size_requirements import require, requiring, suit
-from staticgrad.compiler.verify.verify_plan import verify_plan
-from staticgrad.compiler.verify.verify_schedule import trial_size, verify_schedule
 from staticgrad.control.bodies import BODY_INPUT
 from staticgrad.errors import GraphError
 from staticgrad.hooks.tapping import tapped, tapping
 from staticgrad.ir.graph import Graph, Update, homes, topological
-from staticgrad.ir.lazy_module import Later
-from staticgrad.ir.node import Input, Node, Stored, Tensor
+from staticgrad.ir.node import Input, Stored, Tensor
 from staticgrad.ir.size import symbols
 from staticgrad.ir.source import at, here
 from staticgrad.ir.verify_graph import node_symbols
@@ -49,21 +31,6 @@ from staticgrad.ops.random import key_words
 from staticgrad.ops.rules import dtype_error, shape_error
 from staticgrad.trees import TreeDef, flatten, unflatten
 
-if TYPE_CHECKING:
-    from staticgrad.compiler.cuda.device import Device
-    from staticgrad.compiler.runtime.targets import cuda_target
-    from staticgrad.compiler.runtime.targets.cuda_target import CudaTarget
-else:
-    cuda_target = Later("staticgrad.compiler.runtime.targets.cuda_target")
-
-Mode = Literal["train", "eval"]
-
-_Checks: TypeAlias = tuple[Callable[..., None], Callable[[Plan], None]]
-_Finish: TypeAlias = Callable[..., Schedule]
-T = TypeVar("T")
-
-_MODES = ("train", "eval")
-_TARGETS = ("cpu", "cuda", "reference")
 _KNOWN = (np.ndarray, np.generic, bool, int, float)
 
 
@@ -72,7 +39,7 @@ def compile(
     inputs: Sequence[Input] | None = None,
     updates: Sequence[Update] | Graph = (),
     mode: Mode = "eval",
-    target: Literal["cpu", "cuda", "reference"] = "cpu",
+    target: TargetName = "cpu",
     sizes: Mapping[str, int] | None = None,
     seed: int | None = None,
     finite: Sequence[Tensor] = (),
@@ -106,8 +73,8 @@ def compile(
     >>> f(np.arange(3.0))["double"]
     array([0., 2., 4.], dtype=float32)
     """
-    _check_choice("mode", mode, _MODES)
-    _check_choice("target", target, _TARGETS)
+    _check_choice("mode", mode, get_args(Mode))
+    _check_choice("target", target, get_args(TargetName))
     leaves, treedef = flatten(outputs)
     tensors = _tensors(leaves)
     pairs = _all_updates(tensors, updates, mode, finite)
@@ -118,40 +85,15 @@ def compile(
     extra = [t for t in finite if not _holds(tensors, t)]
     graph = Graph.closed(used, (*tensors, *extra), pairs)
     _check_symbols(graph)
-    checked = [_position(graph.outputs, t) for t in finite]
+    checked = tuple(_position(graph.outputs, t) for t in finite)
     budget = budget_bytes("compile", memory_budget)
-    device = cuda_target.device_in_use() if target == "cuda" else None
-    make = partial(_made, graph, mode, target, checked, verify, poison, budget, device)
+    asked = Request(mode, target, checked, verify, poison, budget, device_of(target))
     return Executable(
-        make(()), used, _tree(treedef, leaves), len(tensors), sizes,
+        compiled(graph, asked), used, _tree(treedef, leaves), len(tensors), sizes,
         trace=partial(traced, graph, mode, checked),
-        tapping=tapping(graph, mode, make),
+        tapping=tapping(graph, mode, lambda taps: compiled(tapped(graph, taps), asked)),
+        changes=lambda taps, sizes: changes(tapped(graph, taps), asked, sizes),
     )  # fmt: skip
-
-
-@without_collections()
-def _made(
-    graph: Graph, mode: Mode, target: str, checked: Sequence[int], verify: bool,
-    poison: bool, budget: int | None, device: Device | None, taps: Sequence[Tap],
-) -> Target:  # fmt: skip
-    """What computes `graph`, with `taps` if there are any."""
-    whole = tapped(graph, taps) if taps else graph
-    nodes = requiring(needed(whole.roots, mode))
-    demanding = partial(require, nodes)
-    if target == "reference":
-        return ReferenceTarget(whole, mode, checked, demanding)
-    checks = _checks(nodes) if verify else (_unverified, _unverified)
-    if device is not None:
-        return _cuda(whole, mode, checked, checks, demanding, budget, device)
-    return _native(whole, mode, checked, checks, poison, demanding, budget)
-
-
-def _checks(nodes: Sequence[Node]) -> _Checks:
-    """What verifies a Schedule, and a Plan, of a graph that requires `nodes`."""
-    early = suit(nodes, trial_size)
-    return partial(verify_schedule, kernels=early), partial(
-        verify_plan, kernels=not early
-    )
 
 
 def _holds(tensors: Sequence[Tensor], tensor: Tensor) -> bool:
@@ -160,78 +102,6 @@ def _holds(tensors: Sequence[Tensor], tensor: Tensor) -> bool:
 
 def _position(tensors: Sequence[Tensor], tensor: Tensor) -> int:
     return next(n for n, t in enumerate(tensors) if t is tensor)
-
-
-def _native(
-    graph: Graph, mode: Mode, checked: Sequence[int], checks: _Checks, poison: bool,
-    demanding: Callable[[Mapping[str, int]], None], budget: int | None,
-) -> CpuTarget:  # fmt: skip
-    instead: Mapping[Pass, Pass] = {cut_loops: _as_it_is}  # its kernels poll
-    finish = partial(_finished, in_blocks, checks[0])
-    schedule, placed, sites = _scheduled(
-        graph, mode, checked, finish, instead, fuse_into_products
-    )
-    fit = _fit(schedule, budget, finish, chunking)
-    return CpuTarget(placed, checks[1], poison, sites, demanding, fit)
-
-
-def _fit(
-    schedule: Schedule, budget: int | None, finish: _Finish, cutting: Cutting
-) -> Callable[[Mapping[str, int]], Schedule] | None:
-    """From sizes to `schedule` with an arena of at most `budget` bytes for them."""
-    if budget is None:
-        return None
-
-    def fitted(sizes: Mapping[str, int]) -> Schedule:
-        return finish(within(schedule, sizes, budget, cutting))
-
-    return fitted
-
-
-def _cuda(
-    graph: Graph, mode: Mode, checked: Sequence[int], checks: _Checks,
-    demanding: Callable[[Mapping[str, int]], None], budget: int | None,
-    device: Device,
-) -> CudaTarget:  # fmt: skip
-    instead: Mapping[Pass, Pass] = {taps: all_taps}
-    finish = partial(_finished, _as_it_is, checks[0])
-    schedule, placed, sites = _scheduled(
-        graph, mode, checked, finish, instead, _as_it_is
-    )
-    fit = _fit(schedule, budget, finish, cuda_target.CudaTarget.cutting)
-    return cuda_target.CudaTarget(placed, checks[1], device, sites, demanding, fit)
-
-
-def _scheduled(
-    graph: Graph, mode: Mode, checked: Sequence[int], finish: _Finish,
-    instead: Mapping[Pass, Pass], change: Callable[[Schedule], Schedule],
-) -> tuple[Schedule, Schedule, list[Site]]:  # fmt: skip
-    """Kernels in order, those in place, and what the user calls what is `checked`."""
-    optimised = optimise(graph, mode, instead=instead)
-    changing = [(leaf, new) for leaf, new in optimised.updates if new is not leaf]
-    final = Graph.closed(optimised.inputs, optimised.outputs, changing)
-    schedule = change(arranged(final, tuple(final.outputs[n] for n in checked)))
-    placed = finish(in_place(schedule), final)
-    named = [graph.outputs[n] for n in checked]
-    return schedule, placed, [Site(t.op.name, t.source, t.scope) for t in named]
-
-
-def _finished(
-    change: Callable[[Schedule], Schedule], check: Callable[..., None],
-    schedule: Schedule, graph: Graph | None = None,
-) -> Schedule:  # fmt: skip
-    """`schedule` with the last change that a target makes, verified."""
-    changed = change(schedule)
-    check(changed, graph)
-    return changed
-
-
-def _as_it_is(value: T) -> T:
-    return value
-
-
-def _unverified(*_: object) -> None:
-    """Accept anything."""
 
 
 def _check_choice(name: str, value: str, known: Sequence[str]) -> None:

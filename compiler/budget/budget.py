@@ -55,9 +55,9 @@ class Simulation:
     power: float
 
     def schedule(self) -> Schedule:
-        """The schedule of the tasks, in place."""
+        """The schedule of the tasks."""
         order = self.order
-        return in_place(rerun(order.uses, order.recipes, self.tasks))
+        return rerun(order.uses, order.recipes, self.tasks)
 
 
 class _Order:
@@ -79,29 +79,34 @@ class _Order:
         return Simulation(peak, again, tuple(tasks[:count].tolist()), self, power)
 
 
-def within(
-    schedule: Schedule, values: Mapping[str, int], budget: int,
-    cutting: planner.Cutting = chunking,
-) -> Schedule:  # fmt: skip
-    """`schedule` (not in place yet), in place, with an arena of at most `budget` bytes.
+@dataclass(frozen=True, slots=True)
+class ArenaLimit:
+    """At most `budget` bytes of arena for symbols' `values`.
 
-    Kernels run in chunks of `cutting`. Raises MemoryBudgetError naming the least arena
-    that was found.
+    Kernels run in chunks of `cutting`.
     """
-    return _Search(schedule, values, budget, cutting).found()
+
+    values: Mapping[str, int]
+    budget: int
+    cutting: planner.Cutting = chunking
+
+
+def within(schedule: Schedule, limit: ArenaLimit) -> Schedule:
+    """`schedule`, not in place yet, whose arena meets `limit` when it is.
+
+    Raises MemoryBudgetError naming the least arena that was found.
+    """
+    return _Search(schedule, limit).found()
 
 
 class _Search:
     """The least work with which the arena meets the budget."""
 
-    def __init__(
-        self, schedule: Schedule, values: Mapping[str, int], budget: int,
-        cutting: planner.Cutting,
-    ) -> None:  # fmt: skip
+    def __init__(self, schedule: Schedule, limit: ArenaLimit) -> None:
         self.given = schedule
-        self.values = values
-        self.budget = budget
-        self.cutting = cutting
+        self.values = limit.values
+        self.budget = limit.budget
+        self.cutting = limit.cutting
 
     @cached_property
     def orders(self) -> list[_Order]:
@@ -117,23 +122,23 @@ class _Search:
     def found(self) -> Schedule:
         """What meets the budget with the least work; MemoryBudgetError if nothing."""
         for schedule in (self.given, replace(self.given, tight=True)):
-            placed = in_place(schedule)
-            if self._arena_bytes(placed) <= self.budget:
-                return placed
+            if self._arena_bytes(schedule) <= self.budget:
+                return schedule
         capacity = self.budget
         for _ in range(SMALLER):
             best = self._best(capacity)
             if best is None:
                 break
-            placed = best.schedule()
-            arena = self._arena_bytes(placed)
+            found = best.schedule()
+            arena = self._arena_bytes(found)
             if arena <= self.budget:
-                return placed
+                return found
             capacity -= arena - self.budget
         return self._least()
 
-    def _arena_bytes(self, placed: Schedule) -> int:
-        """The arena that the planner gives it."""
+    def _arena_bytes(self, schedule: Schedule) -> int:
+        """The arena that the planner gives it when it is in place."""
+        placed = in_place(schedule)
         return planner.plan(placed, self.values, self.cutting).arena_bytes
 
     def _best(self, capacity: int) -> Simulation | None:
@@ -162,15 +167,15 @@ class _Search:
         """The smallest arena, if it is within the budget."""
         floor, largest = bound(self.orders[0].facts)
         best = self._smallest(floor)
-        placed = in_place(replace(self.given, tight=True))
-        arena = self._arena_bytes(placed)
+        found = replace(self.given, tight=True)
+        arena = self._arena_bytes(found)
         if best is not None:
             other = best.schedule()
             other_arena = self._arena_bytes(other)
             if other_arena < arena:
-                placed, arena = other, other_arena
+                found, arena = other, other_arena
         if arena <= self.budget:
-            return placed
+            return found
         raise MemoryBudgetError(
             f"memory_budget requires at least {arena:,} bytes"
             f"{_of_sizes(self.values)}, got {self.budget:,}; raise it, or compute less "

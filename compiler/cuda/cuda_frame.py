@@ -21,22 +21,11 @@ from staticgrad.compiler.cuda.device_arrays import DeviceArray, new_array
 from staticgrad.compiler.cuda.device_memory import DeviceMemory, aligned
 from staticgrad.compiler.cuda.frame_steps import (
     STATUS,
-    Again,
     Argument,
     BufferAddress,
-    Clear,
-    Control,
-    Copy,
-    Enter,
-    Jump,
     Launch,
-    Limit,
     Multiply,
-    Next,
-    Note,
-    Slot,
     Step,
-    Unless,
     Work,
     Zero,
 )
@@ -44,6 +33,19 @@ from staticgrad.compiler.cuda.graph_recording import Recorder
 from staticgrad.compiler.cuda.host_functions import HostCall, run_on_host
 from staticgrad.compiler.cuda.launches import LANES, Launches
 from staticgrad.compiler.cuda.mirrors import Mirror, mirror_of
+from staticgrad.compiler.kernel_ir.instruction_set import (
+    Again,
+    Clear,
+    Copy,
+    Enter,
+    Flow,
+    Jump,
+    Limit,
+    Next,
+    Note,
+    Slot,
+    Unless,
+)
 from staticgrad.compiler.kernel_ir.schedule import stored_by
 from staticgrad.compiler.runtime import revolve
 from staticgrad.compiler.runtime.failures import failure, limit_text
@@ -85,7 +87,7 @@ class CudaFrame:
         self._mirrors = self._mirrored()
         self._layout()
         self._moving = self._windows()
-        self._waits = any(map(_waits, sized.steps))
+        self._waits = any(map(self._is_waited_for, sized.steps))
         looking = [s for s in sized.steps if isinstance(s, Unless)]
         self._looks = bool(looking)
         self.kernels = [self._kernel(step) for step in sized.steps]
@@ -97,6 +99,11 @@ class CudaFrame:
     def capturable(self) -> bool:
         """Whether a graph can hold all steps."""
         return not self._waits and (self.device.conditionals or not self._looks)
+
+    def _is_waited_for(self, step: Step) -> bool:
+        """Whether the host has to know what the device has computed, or has to work."""
+        unknown = isinstance(step, Next) and self._known(step.steps) is None
+        return unknown or isinstance(step, Note | HostCall)
 
     def _kernel(self, step: Step) -> Any:
         """What a step launches, loaded; None if it launches nothing."""
@@ -235,59 +242,70 @@ class CudaFrame:
         while number < len(steps):
             step, kernel = steps[number], self.kernels[number]
             number += 1
-            if isinstance(step, Control):
+            if isinstance(step, Flow):
                 number = self.control(step, number, kernel)
             else:
                 self.work(step, kernel)
 
-    def control(self, step: Control, following: int, kernel: Any) -> int:
+    def control(self, step: Flow, following: int, kernel: Any) -> int:
         """The number of the step that comes next."""
+        labels = self.sized.labels
         match step:
-            case Enter(loop, counter, length, reverse, target):
+            case Enter(counter, loop, _, reverse, target):
+                length = self._length(step)
                 if length == 0:
-                    return target + 1
+                    return labels[target]
                 start = (length or 1) - 1 if reverse else 0
                 self.count(kernel, loop, counter, start)
-            case Again(loop, counter, length, reverse, target):
+            case Again(counter, loop, _, reverse, target):
                 position = self._position[loop] + (-1 if reverse else 1)
+                length = self._length(step)
                 if length is not None and not 0 <= position < length:
                     return following
                 self.count(kernel, loop, counter, position)
-                return target + 1
-            case Unless(place, dtype, value, target):
-                if self._read(place, dtype) != value:
-                    return target + 1
-            case Limit(place, value, source):
-                if self._read(place, INT64) == value:
+                return labels[target]
+            case Unless(buffer, dtype, value, target):
+                if self._read(buffer, dtype) != value:
+                    return labels[target]
+            case Limit(buffer, value, _, site):
+                if self._read(buffer, INT64) == value:
                     text = limit_text("while_loop", value)
-                    raise LoopLimitError(f"{text}{at(source)}")
+                    raise LoopLimitError(f"{text}{at(site.source)}")
             case Jump(target):
-                return target + 1
-            case Clear(state, words):
-                self._states[state.buffer] = np.zeros(words, np.int64)
+                return labels[target]
+            case Clear(state):
+                self._states[state] = self._state(state)
             case Note():
                 return self._note(step, following)
             case Next():
                 return self._next(step, following, kernel)
         return following
 
+    def _length(self, turn: Enter | Again) -> int | None:
+        length = turn.length
+        return None if length is None else evaluate(length, self._values)
+
+    def _state(self, number: int) -> npt.NDArray[np.int64]:
+        """A state of a loop's snapshots at the beginning."""
+        return np.zeros(self.sized.spread.bytes[number] // INT64.itemsize, np.int64)
+
     def _note(self, step: Note, following: int) -> int:
         """A replay reads the state on the device, as it reads what is kept."""
-        state = self._states[step.state.buffer]
+        state = self._states[step.state]
         kept = revolve.note(state.ctypes.data, step.snapshots)
         self._slot = int(state[revolve.SLOT])
-        self.device.write(self.address(step.state), state)
-        return following if kept else step.target + 1
+        self.device.write(self.address(BufferAddress(step.state)), state)
+        return following if kept else self.sized.labels[step.target]
 
     def _next(self, step: Next, following: int, kernel: Any) -> int:
-        number, count = step.state.buffer, step.count
+        number, count = step.state, self._known(step.steps)
         if number not in self._states:
-            state = self._states[number] = np.zeros(step.words, np.int64)
+            state = self._states[number] = self._state(number)
             if step.noted:
-                self.device.read(self.address(step.state), state)
+                self.device.read(self.address(BufferAddress(number)), state)
         state = self._states[number]
-        if isinstance(count, BufferAddress):
-            count = self._read(count, INT64)
+        if count is None:
+            count = self._read(step.steps, INT64)
         action = revolve.decide(state.ctypes.data, count, step.snapshots)
         self._slot = int(state[revolve.SLOT])
         done = action == revolve.DONE
@@ -297,19 +315,22 @@ class CudaFrame:
             del self._states[number]
         if action == revolve.FORWARD:
             return following
-        return step.targets[_TARGETS.index(action)] + 1
+        return self.sized.labels[step.targets[_TARGETS.index(action)]]
 
-    def count(
-        self, kernel: Any, loop: int, counter: BufferAddress, position: int
-    ) -> None:
+    def _known(self, number: int) -> int | None:
+        """The number in a buffer, if it is a constant."""
+        value = self.sized.code.schedule.buffers[number].value
+        return None if value is None else int(value)
+
+    def count(self, kernel: Any, loop: int, counter: int, position: int) -> None:
         """Begin a step of a loop."""
         self._position[loop] = position
-        arguments = [self.address(counter), position]
+        arguments = [self.address(BufferAddress(counter)), position]
         self.device.launch(kernel, (1, 1), LANES, arguments)
 
-    def _read(self, place: BufferAddress, dtype: DType) -> int:
+    def _read(self, number: int, dtype: DType) -> int:
         value = np.zeros(1, dtype)
-        self.device.read(self.address(place), value)
+        self.device.read(self.address(BufferAddress(number)), value)
         return int(value[0])
 
     def work(self, step: Work, kernel: Any) -> None:
@@ -321,12 +342,21 @@ class CudaFrame:
                 device.launch(kernel, grid, block, values)
             case Multiply(product, a, b, c):
                 device.multiply(product, *map(self.address, (a, b, c)))
-            case Copy(target, source, size):
-                device.copy(self.address(target), self.address(source), size)
+            case Copy(source, target):
+                size = self.sized.spread.bytes[source]
+                places = (
+                    self.address(BufferAddress(target)),
+                    self.address(BufferAddress(source)),
+                )
+                device.copy(*places, size)
             case Zero(target, size):
                 device.fill(self.address(target), 0, size)
-            case Slot(carry, room, size, back):
-                kept, own = self.address(room) + self._slot * size, self.address(carry)
+            case Slot(carry, room, _, back):
+                size, own = (
+                    self.sized.spread.bytes[carry],
+                    self.address(BufferAddress(carry)),
+                )
+                kept = self.address(BufferAddress(room)) + self._slot * size
                 device.copy(*((own, kept) if back else (kept, own)), size)
             case HostCall():
                 run_on_host(step, device, lambda b: self.address(BufferAddress(b)))
@@ -385,9 +415,3 @@ class CudaFrame:
 
 
 _TARGETS = (revolve.BACK, revolve.STORE, revolve.RESTORE, revolve.DONE)
-
-
-def _waits(step: Step) -> bool:
-    """Whether the host has to know what the device has computed, or has to work."""
-    unknown = isinstance(step, Next) and isinstance(step.count, BufferAddress)
-    return unknown or isinstance(step, Note | HostCall)

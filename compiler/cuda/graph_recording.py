@@ -18,18 +18,15 @@ from staticgrad.compiler.cuda.conditional_nodes import (
 )
 from staticgrad.compiler.cuda.device import Device
 from staticgrad.compiler.cuda.device_memory import DeviceMemory
-from staticgrad.compiler.cuda.frame_steps import (
-    STATUS,
-    BufferAddress,
-    Control,
+from staticgrad.compiler.cuda.frame_steps import STATUS, BufferAddress, Work
+from staticgrad.compiler.cuda.launches import LANES, Launches
+from staticgrad.compiler.kernel_ir.instruction_set import (
     Enter,
+    Flow,
     Jump,
     Limit,
-    Step,
     Unless,
-    Work,
 )
-from staticgrad.compiler.cuda.launches import LANES, Launches
 from staticgrad.errors import DeviceError
 from staticgrad.ir.types import DType
 
@@ -44,15 +41,13 @@ class Recorded(Protocol):
     def address(self, place: BufferAddress) -> int:
         """Where a place is."""
 
-    def control(self, step: Control, following: int, kernel: Any) -> int:
+    def control(self, step: Flow, following: int, kernel: Any) -> int:
         """The number of the step that comes next."""
 
     def work(self, step: Work, kernel: Any) -> None:
         """Do a step."""
 
-    def count(
-        self, kernel: Any, loop: int, counter: BufferAddress, position: int
-    ) -> None:
+    def count(self, kernel: Any, loop: int, counter: int, position: int) -> None:
         """Begin a step of a loop."""
 
 
@@ -85,7 +80,7 @@ class Recorder:
                 number = self._record_loop(step, number, kernel)
             elif isinstance(step, Unless):
                 number = self._record_branch(step, number)
-            elif isinstance(step, Control):
+            elif isinstance(step, Flow):
                 number = self.frame.control(step, number + 1, kernel)
             else:
                 self.frame.work(step, kernel)
@@ -93,59 +88,62 @@ class Recorder:
 
     def _record_branch(self, test: Unless, number: int) -> int:
         """One side ends with a jump behind the other, which may test again."""
-        device, jump = self.device, self.frame.sized.steps[test.target]
+        device, labels = self.device, self.frame.sized.labels
+        other = labels[test.target]
+        jump = self.frame.sized.steps[other - 1]
         assert isinstance(jump, Jump)
-        sides = ((number + 1, test.target), (test.target + 1, jump.target))
+        join = labels[jump.target]
+        sides = ((number + 1, other - 1), (other, join - 1))
         conditions = [device.condition() for _ in sides]
         for negated, condition in enumerate(conditions):
             self._decided(test, condition, negated=negated)
         for condition, side in zip(conditions, sides, strict=True):
             device.conditional(condition, False, partial(self.record, *side))
-        return jump.target + 1
+        return join
 
     def _record_loop(self, enter: Enter, number: int, kernel: Any) -> int:
         """Condition, test, perhaps a limit, body; the condition again in each step."""
-        steps, end = self.frame.sized.steps, enter.target
-        test = next(n for n in range(number, end) if _ends(steps[n], end))
-        limit, asked = steps[test + 1], steps[test]
-        assert isinstance(asked, Unless)
-        limited = isinstance(limit, Limit) and limit.target == end
+        steps, end = self.frame.sized.steps, self.frame.sized.labels[enter.target]
+        test, asked = next(
+            (n, step)
+            for n, step in enumerate(steps[number:end], number)
+            if isinstance(step, Unless) and step.target == enter.target
+        )
+        found = steps[test + 1]
+        limit = found if isinstance(found, Limit) else None
+        if limit is not None and limit.target != enter.target:
+            limit = None
         condition = self.device.condition()
-        bound = limit if limited else None
 
         def ask() -> None:
             self.record(number + 1, test)
-            self._decided(asked, condition, enter.counter, bound)
+            self._decided(asked, condition, enter.counter, limit)
 
         def again() -> None:
-            self.record(test + 1 + limited, end)
-            place = [self.frame.address(enter.counter)]
+            self.record(test + 1 + (limit is not None), end - 1)
+            place = [self.frame.address(BufferAddress(enter.counter))]
             self.device.launch(self._increment, (1, 1), LANES, place)
             ask()
 
         self.frame.count(kernel, enter.loop, enter.counter, 0)
         ask()
         self.device.conditional(condition, True, again)
-        return end + 1
+        return end
 
     def _decided(
-        self, test: Unless, condition: Any, counter: BufferAddress | None = None,
-        limit: Step | None = None, negated: int = 0,
+        self, test: Unless, condition: Any, counter: int | None = None,
+        limit: Limit | None = None, negated: int = 0,
     ) -> None:  # fmt: skip
         """Set a condition to what a test says, for a loop if there is a counter."""
         flag = self._flag.addresses["flag"]
         most, which = -1 if counter is None else ENDLESS, 0
-        if isinstance(limit, Limit):
+        if limit is not None:
             most, which = limit.value, limit.number
+        looked_at, status = BufferAddress(test.buffer), BufferAddress(STATUS)
+        count = flag if counter is None else self.frame.address(BufferAddress(counter))
         arguments = [
-            flag, self.frame.address(test.place), test.value, negated,
-            flag if counter is None else self.frame.address(counter), most, which,
-            self.frame.address(BufferAddress(STATUS)),
+            flag, self.frame.address(looked_at), test.value, negated,
+            count, most, which, self.frame.address(status),
         ]  # fmt: skip
         self.device.launch(self._decide[test.dtype], (1, 1), LANES, arguments)
         self.device.set_condition(condition, flag)
-
-
-def _ends(step: Step, end: int) -> bool:
-    """Whether a step is the test that leads behind the end of a loop."""
-    return isinstance(step, Unless) and step.target == end

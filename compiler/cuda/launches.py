@@ -9,7 +9,7 @@ guarded writes any more, in this run or a later one, until the status is cleared
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TypeAlias
 
@@ -20,22 +20,11 @@ from staticgrad.compiler.cuda.cuda_code import CudaCode
 from staticgrad.compiler.cuda.cuda_products import product_of
 from staticgrad.compiler.cuda.device import Device
 from staticgrad.compiler.cuda.frame_steps import (
-    Again,
     Argument,
     BufferAddress,
-    Clear,
-    Control,
-    Copy,
-    Enter,
-    Jump,
     Launch,
-    Limit,
     Multiply,
-    Next,
-    Note,
-    Slot,
     Step,
-    Unless,
     Zero,
 )
 from staticgrad.compiler.cuda.host_functions import host_call
@@ -44,16 +33,23 @@ from staticgrad.compiler.cuda.source.expression_text import Expressions
 from staticgrad.compiler.cuda.source.statement_lines import CODE, POSITION, VALUE
 from staticgrad.compiler.cuda.source.tile_copies import EDGE
 from staticgrad.compiler.cuda.source.typed_text import memory_name
-from staticgrad.compiler.kernel_ir.combine_partials import finish_values, slots_and_out
-from staticgrad.compiler.kernel_ir.flat import FlatPlan, Mark, spread
+from staticgrad.compiler.kernel_ir.combine_partials import finish_values, stands_for
+from staticgrad.compiler.kernel_ir.flat import FlatPlan, flat_plan
+from staticgrad.compiler.kernel_ir.instruction_set import (
+    Call,
+    Commit,
+    Copy,
+    Flow,
+    Label,
+    Slot,
+)
 from staticgrad.compiler.kernel_ir.kernels import FinishKernel, GemmKernel, LoopKernel
 from staticgrad.compiler.kernel_ir.plan import Plan
 from staticgrad.compiler.kernel_ir.schedule import output_targets
 from staticgrad.compiler.runtime.failures import refuse_empty_extents
 from staticgrad.compiler.runtime.vm import NON_FINITE
-from staticgrad.errors import CompilerBug, GraphError
+from staticgrad.errors import GraphError
 from staticgrad.ir.size import evaluate
-from staticgrad.ir.types import INT64
 
 LANES = 32
 MOST_BESIDE = 65535  # blocks along the second axis of a grid
@@ -65,7 +61,7 @@ Values: TypeAlias = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """The steps of a Plan on a device; targets of control are numbers of steps.
+    """The steps of a Plan on a device; label l is ahead of step ``labels[l]``.
 
     `scratch` are the bytes of each scratch area, the most that any kernel needs.
     Output p is at buffer ``output_buffers[p]``; numbers past the schedule's buffers are
@@ -76,6 +72,7 @@ class Launches:
     plan: Plan
     spread: FlatPlan
     steps: tuple[Step, ...]
+    labels: Mapping[int, int]
     scratch: tuple[int, ...]
     output_buffers: tuple[int, ...]
 
@@ -85,98 +82,25 @@ def launches(code: CudaCode, plan: Plan, device: Device) -> Launches:
     values, flat = dict(plan.values), code.flat
     refuse_empty_extents(code.loops, values)
     _refuse_large(code, values)
-    places = spread(flat, plan)
+    places = flat_plan(flat, plan)
     targets, copies = output_targets(code.schedule)
-    placed: list[tuple[float, Step]] = [
-        (-1.0 if at_start else float(flat.size), _copy(source, target, places))
-        for at_start, source, target in copies
-    ]
-    placed += [(flat.commit - 0.25, step) for step in _finite(code)]
-    stands_for = _stands_for(code, places)
-    for number, place in enumerate(flat.places):
-        steps = _kernel(code, values, places, number, stands_for, device)
-        placed += [(float(place), step) for step in steps]
-    marks = [_control(mark, code, places, values) for mark in flat.marks]
-    placed += [(float(m.place), s) for m, s in zip(flat.marks, marks, strict=True)]
-    placed.sort(key=lambda pair: pair[0])
-    ordered = [step for _, step in placed]
-    return Launches(
-        code, plan, places, tuple(_aimed(ordered, flat.marks, marks)),
-        _scratch(ordered), targets,
-    )  # fmt: skip
-
-
-def _control(
-    mark: Mark, code: CudaCode, places: FlatPlan, values: Values
-) -> Control | Copy | Slot:
-    buffers = code.schedule.buffers
-    place = BufferAddress(mark.buffer)
-    length = None if mark.endless else evaluate(mark.length, values)
-    match mark.kind:
-        case "copy":
-            return _copy(mark.buffer, mark.other, places)
-        case "enter":
-            return Enter(mark.loop, place, length, mark.reverse)
-        case "again":
-            return Again(mark.loop, place, length, mark.reverse)
-        case "unless":
-            return Unless(place, buffers[mark.buffer].dtype, mark.value)
-        case "limit":
-            source = mark.site.source if mark.site else None
-            limits = [m for m in code.flat.marks if m.kind == "limit"]
-            number = next(n for n, limit in enumerate(limits) if limit is mark)
-            return Limit(place, mark.value, source, number)
-        case "jump":
-            return Jump()
-        case "clear":
-            return Clear(place, _words(mark, places))
-        case "note":
-            return Note(place, mark.value)
-        case "slot":
-            size = places.bytes[mark.buffer]
-            return Slot(place, BufferAddress(mark.other), size, mark.reverse)
-        case "next":
-            return _next(mark, code, places)
-    raise CompilerBug(f"control flow has the unknown mark {mark.kind}")
-
-
-def _next(mark: Mark, code: CudaCode, places: FlatPlan) -> Next:
-    known = code.schedule.buffers[mark.other].value
-    count = BufferAddress(mark.other) if known is None else int(known)
-    begun = any(m.kind == "clear" and m.buffer == mark.buffer for m in code.flat.marks)
-    return Next(
-        BufferAddress(mark.buffer), _words(mark, places), count,
-        BufferAddress(mark.third), mark.loop, mark.value, not begun,
-    )  # fmt: skip
-
-
-def _words(mark: Mark, places: FlatPlan) -> int:
-    """The int64 of a loop's state."""
-    return places.bytes[mark.buffer] // INT64.itemsize
-
-
-def _copy(source: int, target: int, places: FlatPlan) -> Copy:
-    return Copy(BufferAddress(target), BufferAddress(source), places.bytes[source])
-
-
-def _aimed(
-    ordered: Sequence[Step], marks: Sequence[Mark], controls: Sequence[Step]
-) -> Iterator[Step]:
-    """Steps whose targets are the steps that marks aim at."""
-    number = {id(step): position for position, step in enumerate(ordered)}
-    mark_of = {id(step): mark for mark, step in zip(marks, controls, strict=True)}
-
-    def place(mark: int) -> int:
-        return number[id(controls[mark])]
-
-    for step in ordered:
-        if isinstance(step, Next):
-            targets = tuple(map(place, mark_of[id(step)].targets))
-            yield replace(step, targets=targets)
-        elif isinstance(step, Control) and not isinstance(step, Clear):
-            yield replace(step, target=place(mark_of[id(step)].target))
+    dropped = [k for k, chunks in enumerate(places.chunks) if chunks == (0, 0)]
+    instead = stands_for(code.schedule.kernels, dropped)
+    steps: list[Step] = [Copy(*buffers) for at_start, *buffers in copies if at_start]
+    labels: dict[int, int] = {}
+    for instruction in flat.instructions:
+        if isinstance(instruction, Label):
+            labels[instruction.number] = len(steps)
+        elif isinstance(instruction, Call):
+            number = instruction.kernel
+            steps += _kernel(code, values, places, number, instead, device)
+        elif isinstance(instruction, Commit):
+            steps += _finite(code)
         else:
-            yield step
+            assert isinstance(instruction, Copy | Slot | Flow)
+            steps.append(instruction)
+    steps += [Copy(*buffers) for at_start, *buffers in copies if not at_start]
+    return Launches(code, plan, places, tuple(steps), labels, _scratch(steps), targets)
 
 
 def _scratch(steps: Sequence[Step]) -> tuple[int, ...]:
@@ -195,19 +119,9 @@ def _refuse_large(code: CudaCode, values: Values) -> None:
             )
 
 
-def _stands_for(code: CudaCode, plan: FlatPlan) -> dict[int, int]:
-    """A kernel of one chunk writes its result where the dropped finish would have."""
-    found: dict[int, int] = {}
-    for kernel, (chunks, _) in zip(code.schedule.kernels, plan.chunks, strict=True):
-        if isinstance(kernel, FinishKernel) and chunks == 0:
-            slots, out = slots_and_out(kernel)
-            found[slots.buffer] = out.buffer
-    return found
-
-
 def _kernel(
     code: CudaCode, values: Values, plan: FlatPlan, number: int,
-    stands_for: Mapping[int, int], device: Device,
+    instead: Mapping[int, int], device: Device,
 ) -> Iterator[Step]:  # fmt: skip
     kernel, loop, source = (
         code.schedule.kernels[number], code.loops[number], code.sources[number],
@@ -225,9 +139,7 @@ def _kernel(
     shape = _Shape(loop, source, plan.chunks[number], values, device)
     if not shape.runs:
         return
-    pointers = [
-        BufferAddress(stands_for.get(o.buffer, o.buffer)) for o in loop.operands
-    ]
+    pointers = [BufferAddress(instead.get(o.buffer, o.buffer)) for o in loop.operands]
     areas = [BufferAddress(-2 - n) for n in range(len(loop.scratch))]
     arguments: list[Argument] = [*pointers, *areas]
     arguments += [evaluate(dim, values) for dim in source.sizes]

@@ -8,7 +8,7 @@ alone. Its sizes are symbols, so there is one native kernel per combination and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 
 from staticgrad.compiler.kernel_ir.kernels import (
     Access,
@@ -21,6 +21,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
     Operand,
     Store,
 )
+from staticgrad.compiler.kernel_ir.schedule import Step
 from staticgrad.ir.size import Size, evaluate
 
 EXTENT = Size.symbol("extent")
@@ -33,6 +34,19 @@ def slots_and_out(kernel: FinishKernel) -> tuple[Operand, Operand]:
     """The operand with a slot per chunk, and the one that is written."""
     first, second = kernel.operands
     return (first, second) if first.mode == "read" else (second, first)
+
+
+def stands_for(kernels: Sequence[Step], dropped: Container[int]) -> dict[int, int]:
+    """By the slots of finishes that are `dropped`, the buffer that is written instead.
+
+    A kernel of one chunk writes its result where its finish would have.
+    """
+    pairs = (
+        slots_and_out(kernel)
+        for position, kernel in enumerate(kernels)
+        if position in dropped and isinstance(kernel, FinishKernel)
+    )
+    return {slots.buffer: out.buffer for slots, out in pairs}
 
 
 def loop_of(kernel: FinishKernel) -> LoopKernel:

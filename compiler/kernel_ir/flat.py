@@ -1,8 +1,8 @@
-"""A Schedule with everything nested in it, in one row: kernels and marks between them.
+"""A Schedule with everything nested in it, in one row of instructions.
 
-Control flow becomes marks, of which each is one instruction later: begin and end of a
-loop, a jump, a copy. Kernels of bodies name buffers of one list, which starts with
-those of the schedule itself. A buffer that moves through a sequence is a *window*: it
+Control flow becomes instructions between the calls of kernels: begin and end of a loop,
+a jump, a copy. Kernels of bodies name buffers of one list, which starts with those of
+the schedule itself. A buffer that moves through a sequence is a *window*: it
 begins where its origin does, and the loop moves the words that hold its address.
 """
 
@@ -10,9 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from functools import partial
+from typing import TypeAlias
 
-from staticgrad.compiler.kernel_ir.kernels import FinishKernel, Kernel, Site
+from staticgrad.compiler.kernel_ir.instruction_set import (
+    Again,
+    Call,
+    Clear,
+    Commit,
+    Copy,
+    Enter,
+    Instruction,
+    Jump,
+    Label,
+    Limit,
+    Next,
+    Note,
+    Slot,
+    Unless,
+)
+from staticgrad.compiler.kernel_ir.kernels import FinishKernel, Kernel
 from staticgrad.compiler.kernel_ir.plan import Plan, Region
 from staticgrad.compiler.kernel_ir.schedule import (
     Buffer,
@@ -24,79 +41,27 @@ from staticgrad.compiler.kernel_ir.schedule import (
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.size import Dim, evaluate
 
-MarkKind: TypeAlias = Literal[
-    "copy",
-    "enter",
-    "again",
-    "unless",
-    "limit",
-    "jump",
-    "clear",
-    "next",
-    "slot",
-    "note",
-]
 Path: TypeAlias = tuple[tuple[int, int], ...]
 """Kernel and body, from the outermost schedule inwards."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """One instruction of control flow; `place` counts kernels and marks.
-
-    "copy": buffer to buffer `other`. "enter": the counter in `buffer` and the windows
-    of loop `loop` to the start, past `target` if there are no steps. "again": one step
-    further, back behind `target`, until the end, if it is not `endless`. "unless": go
-    behind `target` unless `buffer` holds `value`. "limit": report `site` and go behind
-    `target` if `buffer` is `value`. "jump": go behind `target`. `early` marks stand
-    before the commit.
-
-    Of a replay: "clear" sets the beginning of the state `buffer` to zero. "next"
-    decides by it, for as many steps as `other` says, and sets the position `third`: a
-    step forward comes behind it, what else there is behind `targets` (back, store,
-    restore, done).
-    "slot" copies `buffer` to the place in `other` that the state `third` names, or with
-    `reverse` from there. "note" decides by the state in `buffer` whether and where to
-    keep the state of a repetition, and goes behind `target` if it is not kept.
-    """
-
-    kind: MarkKind
-    place: int
-    buffer: int = -1
-    other: int = -1
-    value: int = 0
-    target: int = -1
-    loop: int = -1
-    length: Dim = 0
-    reverse: bool = False
-    endless: bool = False
-    early: bool = True
-    site: Site | None = None
-    third: int = -1
-    targets: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Flat:
-    """A Schedule of kernels only, with the marks between them.
+    """A Schedule of kernels only, with the instructions that run them.
 
-    Kernel k has the place ``places[k]``, the commit lies before place `commit`.
     ``origin[b]`` is the buffer at whose address b begins; ``moves[b]`` are pairs of a
     loop and the elements by which each step moves b. ``homes[b]`` is where a plan has
-    b: the path to a body and the number there. ``ends[p]`` is the last place of kernel
-    p of the outermost schedule.
+    b: the path to a body and the number there. ``ends[p]`` is the place of the last
+    instruction of a kernel, given by the path to its body and its number there.
     """
 
     schedule: Schedule
-    places: tuple[int, ...]
-    marks: tuple[Mark, ...]
-    commit: int
+    instructions: tuple[Instruction | Label, ...]
     origin: tuple[int, ...]
     moves: tuple[tuple[tuple[int, Dim], ...], ...]
     homes: tuple[tuple[Path, int] | None, ...]
     kernel_homes: tuple[tuple[Path, int], ...]
     ends: Mapping[tuple[Path, int], int]
-    size: int
 
 
 def flatten(schedule: Schedule) -> Flat:
@@ -107,7 +72,7 @@ def flatten(schedule: Schedule) -> Flat:
 
 
 class _Flattening:
-    """Kernels, marks and buffers found so far."""
+    """Kernels, instructions and buffers found so far."""
 
     def __init__(self, root: Schedule) -> None:
         self.root = root
@@ -118,29 +83,26 @@ class _Flattening:
         self.homes: list[tuple[Path, int] | None] = [((), b) for b in range(count)]
         self.kernels: list[Kernel] = []
         self.kernel_homes: list[tuple[Path, int]] = []
-        self.places: list[int] = []
-        self.marks: list[Mark] = []
+        self.instructions: list[Instruction | Label] = []
         self.ends: dict[tuple[Path, int], int] = {}
-        self.loops = 0
-        self.place = 0
+        self.loops = self.labels = self.limits = 0
         self.commit = -1
-        self.flat_commit = 0
 
     def walk(self, schedule: Schedule, numbers: Sequence[int], path: Path) -> None:
         """Add the kernels of a schedule whose buffers have these `numbers`."""
         flat_of: dict[int, int] = {}
         for position, kernel in enumerate(schedule.kernels):
             if not path and position == schedule.commit:
-                self._note_commit()
+                self._commit()
             if isinstance(kernel, ControlKernel):
                 buffers = [numbers[o.buffer] for o in kernel.operands]
                 self._control(kernel, buffers, path, position)
             else:
                 flat_of[position] = len(self.kernels)
                 self._kernel(kernel, numbers, flat_of, (path, position))
-            self.ends[path, position] = self.place - 1
+            self.ends[path, position] = len(self.instructions) - 1
         if not path and self.commit < 0:
-            self._note_commit()
+            self._commit()
 
     def finish(self) -> Flat:
         """What was found."""
@@ -148,26 +110,21 @@ class _Flattening:
             self.root,
             buffers=tuple(self.buffers),
             kernels=tuple(self.kernels),
-            commit=self.flat_commit,
-        )
-        marks = tuple(
-            replace(mark, early=mark.place < self.commit) for mark in self.marks
+            commit=self.commit,
         )
         return Flat(
             schedule=schedule,
-            places=tuple(self.places),
-            marks=marks,
-            commit=self.commit,
+            instructions=tuple(self.instructions),
             origin=tuple(self.origin),
             moves=tuple(self.moves),
             homes=tuple(self.homes),
             kernel_homes=tuple(self.kernel_homes),
             ends=self.ends,
-            size=self.place,
         )
 
-    def _note_commit(self) -> None:
-        self.commit, self.flat_commit = self.place, len(self.kernels)
+    def _commit(self) -> None:
+        self.commit = len(self.kernels)
+        self.instructions.append(Commit())
 
     def _kernel(
         self,
@@ -179,19 +136,17 @@ class _Flattening:
         moved = with_buffers(kernel, numbers.__getitem__)
         if isinstance(moved, FinishKernel):
             moved = replace(moved, chunks_of=flat_of[moved.chunks_of])
+        self.instructions.append(Call(len(self.kernels)))
         self.kernels.append(moved)
         self.kernel_homes.append(home)
-        self.places.append(self.place)
-        self.place += 1
 
-    def _mark(self, kind: MarkKind, **fields: Any) -> int:
-        """The number of a new mark."""
-        self.marks.append(Mark(kind, self.place, **fields))
-        self.place += 1
-        return len(self.marks) - 1
+    def _new_label(self) -> int:
+        self.labels += 1
+        return self.labels - 1
 
-    def _aim(self, mark: int, target: int) -> None:
-        self.marks[mark] = replace(self.marks[mark], target=target)
+    def _place(self, *labels: int) -> None:
+        """Jumps to `labels` go on behind the last instruction."""
+        self.instructions += map(Label, labels)
 
     # Control flow
 
@@ -199,7 +154,7 @@ class _Flattening:
         self, kernel: ControlKernel, buffers: Sequence[int], path: Path, position: int
     ) -> None:
         for source, target in kernel.starts:
-            self._mark("copy", buffer=buffers[source], other=buffers[target])
+            self.instructions.append(Copy(buffers[source], buffers[target]))
         parts = {
             "branch": self._branch,
             "loop": self._loop,
@@ -213,95 +168,98 @@ class _Flattening:
     def _branch(
         self, kernel: ControlKernel, buffers: Sequence[int], path: Path, position: int
     ) -> None:
-        index = buffers[kernel.counter]
-        jumps: list[int] = []
-        for body in range(len(kernel.bodies) - 1):
-            test = self._mark("unless", buffer=index, value=body)
+        join, last = self._new_label(), len(kernel.bodies) - 1
+        for body in range(last):
+            other = self._new_label()
+            self._unless(buffers[kernel.counter], body, other)
             self._body(kernel, buffers, (*path, (position, body)))
-            jumps.append(self._mark("jump"))
-            self._aim(test, jumps[-1])
-        last = len(kernel.bodies) - 1
+            self.instructions.append(Jump(join))
+            self._place(other)
         self._body(kernel, buffers, (*path, (position, last)))
-        join = self._mark("jump")
-        for jump in (*jumps, join):
-            self._aim(jump, join)
+        self.instructions.append(Jump(join))
+        self._place(join)
 
     def _loop(
         self, kernel: ControlKernel, buffers: Sequence[int], path: Path, position: int
     ) -> None:
-        loop = self._new_loop()
-        counter = buffers[kernel.counter]
-        fields = {
-            "buffer": counter, "loop": loop, "length": kernel.length,
-            "reverse": kernel.reverse,
-        }  # fmt: skip
-        enter = self._mark("enter", **fields)
+        loop, start, end = self._new_loop(), self._new_label(), self._new_label()
+        turn = (buffers[kernel.counter], loop, kernel.length, kernel.reverse)
+        self.instructions.append(Enter(*turn, end))
+        self._place(start)
         self._body(kernel, buffers, (*path, (position, 0)), loop)
-        again = self._mark("again", target=enter, **fields)
-        self._aim(enter, again)
+        self.instructions.append(Again(*turn, start))
+        self._place(end)
 
     def _repeat(
         self, kernel: ControlKernel, buffers: Sequence[int], path: Path, position: int
     ) -> None:
-        steps = buffers[kernel.counter]
+        steps, start, end = (
+            buffers[kernel.counter],
+            self._new_label(),
+            self._new_label(),
+        )
         if kernel.kept:
-            self._mark("clear", buffer=buffers[kernel.state])
+            self.instructions.append(Clear(buffers[kernel.state]))
         # A loop that moves nothing, and that its condition ends.
-        fields = {"buffer": steps, "loop": self._new_loop(), "endless": True}
-        enter = self._mark("enter", **fields)
+        turn = (steps, self._new_loop(), None, False)
+        self.instructions.append(Enter(*turn, end))
+        self._place(start)
         self._body(kernel, buffers, (*path, (position, 0)))
-        tests = [self._mark("unless", buffer=buffers[kernel.going], value=1)]
+        self._unless(buffers[kernel.going], 1, end)
         if kernel.limit >= 0:
             site = kernel.sites[0]
-            tests.append(
-                self._mark("limit", buffer=steps, value=kernel.limit, site=site)
-            )
-        self._keep(kernel, buffers)
+            limit = Limit(steps, kernel.limit, self.limits, site, end)
+            self.instructions.append(limit)
+            self.limits += 1
+        if kernel.kept:
+            self._keep(kernel, buffers)
         self._body(kernel, buffers, (*path, (position, 1)))
-        again = self._mark("again", target=enter, **fields)
-        for test in (enter, *tests):
-            self._aim(test, again)
+        self.instructions.append(Again(*turn, start))
+        self._place(end)
+
+    def _unless(self, buffer: int, value: int, target: int) -> None:
+        dtype = self.buffers[buffer].dtype
+        self.instructions.append(Unless(buffer, dtype, value, target))
 
     def _keep(self, kernel: ControlKernel, buffers: Sequence[int]) -> None:
         """Snapshots of a loop while it runs forward."""
-        if not kernel.kept:
-            return
+        past = self._new_label()
+        note = Note(buffers[kernel.state], kernel.snapshots, past)
+        self.instructions.append(note)
+        self._slots(kernel, buffers, back=False)
+        self._place(past)
+
+    def _slots(self, kernel: ControlKernel, buffers: Sequence[int], back: bool) -> None:
         state = buffers[kernel.state]
-        last = note = self._mark("note", buffer=state, value=kernel.snapshots)
         for carry, room in kernel.kept:
-            last = self._mark(
-                "slot", buffer=buffers[carry], other=buffers[room], third=state
-            )
-        self._aim(note, last)
+            self.instructions.append(Slot(buffers[carry], buffers[room], state, back))
 
     def _replay(
         self, kernel: ControlKernel, buffers: Sequence[int], path: Path, position: int
     ) -> None:
         loop, state = self._new_loop(), buffers[kernel.state]
+        decide, *targets = (self._new_label() for _ in range(5))
         # the state is cleared unless it is that of a loop which noted snapshots
-        noted = kernel.noted
-        # what goes on behind `begin` decides next
-        begin = self._mark("jump") if noted else self._mark("clear", buffer=state)
-        if noted:
-            self._aim(begin, begin)
-        decide = self._mark(
-            "next", buffer=state, other=buffers[kernel.steps],
-            third=buffers[kernel.counter], loop=loop, value=kernel.snapshots,
+        begin = Jump(decide) if kernel.noted else Clear(state)
+        self.instructions.append(begin)
+        self._place(decide)
+        steps, counter = buffers[kernel.steps], buffers[kernel.counter]
+        self.instructions.append(
+            Next(
+                state, steps, counter, loop, kernel.snapshots, kernel.noted,
+                tuple(targets),
+            )
         )  # fmt: skip
-        self._body(kernel, buffers, (*path, (position, 0)), loop)
-        ends = [self._mark("jump")]
-        self._body(kernel, buffers, (*path, (position, 1)), loop)
-        ends.append(self._mark("jump"))
-        for reverse in (False, True):
-            for carry, room in kernel.kept:
-                self._mark(
-                    "slot", buffer=buffers[carry], other=buffers[room], third=state,
-                    reverse=reverse,
-                )  # fmt: skip
-            ends.append(self._mark("jump"))
-        for end in ends:
-            self._aim(end, begin)
-        self.marks[decide] = replace(self.marks[decide], targets=tuple(ends))
+        parts = (
+            partial(self._body, kernel, buffers, (*path, (position, 0)), loop),
+            partial(self._body, kernel, buffers, (*path, (position, 1)), loop),
+            partial(self._slots, kernel, buffers, back=False),
+            partial(self._slots, kernel, buffers, back=True),
+        )
+        for part, behind in zip(parts, targets, strict=True):
+            part()
+            self.instructions.append(Jump(decide))
+            self._place(behind)
 
     def _new_loop(self) -> int:
         self.loops += 1
@@ -346,8 +304,8 @@ class FlatPlan:
     """A Plan over the buffers and kernels of a Flat.
 
     `offsets` count from the start of the whole arena, -1 for what is not in it;
-    `last[b]` is the last place at which b is used. `regions` are those of all plans,
-    each with its first kernel and the one behind its last.
+    `last[b]` is the place of the last instruction that uses b. `regions` are those of
+    all plans, each with its first kernel and the one behind its last.
     """
 
     chunks: tuple[tuple[int, int], ...]
@@ -357,7 +315,7 @@ class FlatPlan:
     regions: tuple[tuple[int, int, Region], ...]
 
 
-def spread(flat: Flat, plan: Plan) -> FlatPlan:
+def flat_plan(flat: Flat, plan: Plan) -> FlatPlan:
     """`plan`, with the plans of bodies, for `flat`."""
     plans: dict[Path, tuple[Plan, int]] = {}
     _find_plans(plan, (), 0, plans)

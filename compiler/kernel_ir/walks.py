@@ -46,6 +46,20 @@ def statements_of(body: Sequence[Statement]) -> Iterator[Statement]:
             stack.extend(reversed(statement.body))
 
 
+def with_axes(
+    body: Sequence[Statement],
+) -> Iterator[tuple[Statement, tuple[int, ...]]]:
+    """Every statement, with the axes of the loops around it, outermost first."""
+    stack: list[tuple[Statement, tuple[int, ...]]] = [(s, ()) for s in reversed(body)]
+    while stack:
+        statement, axes = stack.pop()
+        yield statement, axes
+        if isinstance(statement, _NESTED):
+            if isinstance(statement, Loop):
+                axes = (*axes, statement.axis)
+            stack.extend((s, axes) for s in reversed(statement.body))
+
+
 def loops_of(body: Sequence[Statement]) -> list[Loop]:
     """The loops of `body`, those inside of others included."""
     return [s for s in statements_of(body) if isinstance(s, Loop)]
@@ -101,24 +115,18 @@ def with_values(body: Body, number: Callable[[int], int]) -> Body:
 
 def with_strides(body: Body, change: Callable[[Strides], Strides]) -> Body:
     """`body` with `change` applied to the strides of every access and index."""
-    return tuple(_changed(statement, change) for statement in body)
 
+    def changed(statement: Statement) -> Statement:
+        if isinstance(statement, Index):
+            return replace(statement, strides=change(statement.strides))
+        if isinstance(statement, Load | Store):
+            a = statement.access
+            return at(
+                statement, Access(a.operand, change(a.strides), a.offset, a.dynamic)
+            )
+        return statement
 
-def _changed(statement: Statement, change: Callable[[Strides], Strides]) -> Statement:
-    if isinstance(statement, Loop):
-        return replace(statement, body=with_strides(statement.body, change))
-    if isinstance(statement, When):
-        return When(statement.condition, with_strides(statement.body, change))
-    if isinstance(statement, Index):
-        return replace(statement, strides=change(statement.strides))
-    if isinstance(statement, Load | Store):
-        access = statement.access
-        return at(statement, _moved(access, change(access.strides)))
-    return statement
-
-
-def _moved(access: Access, strides: Strides) -> Access:
-    return Access(access.operand, strides, access.offset, access.dynamic)
+    return each_statement(body, changed)
 
 
 def arranged(
@@ -133,18 +141,12 @@ def arranged(
 
 
 def _renumbered(body: Body, place: dict[int, int]) -> Body:
-    result: list[Statement] = []
-    for statement in body:
+    def changed(statement: Statement) -> Statement:
         if isinstance(statement, Loop):
-            inner = _renumbered(statement.body, place)
-            axis = place[statement.axis]
-            result.append(replace(statement, axis=axis, body=inner))
-        elif isinstance(statement, When):
-            inner = _renumbered(statement.body, place)
-            result.append(When(statement.condition, inner))
-        else:
-            result.append(statement)
-    return tuple(result)
+            return replace(statement, axis=place[statement.axis])
+        return statement
+
+    return each_statement(body, changed)
 
 
 def collapse(

@@ -31,7 +31,7 @@ PyTorch do, and so do sums in memory of more than 65,536 elements.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from operator import is_
@@ -51,7 +51,6 @@ from staticgrad.compiler.kernel_ir.kernels import (
     Scratch,
     Statement,
     Store,
-    When,
     result_of,
 )
 from staticgrad.compiler.kernel_ir.schedule import ControlKernel, Schedule, Step
@@ -59,6 +58,7 @@ from staticgrad.compiler.kernel_ir.walks import (
     each_statement,
     loops,
     statements_of,
+    with_axes,
     with_values,
 )
 from staticgrad.ir.size import Dim, product
@@ -247,7 +247,7 @@ class _Cascade:
     # What is added up
 
     def _sums(self, loop: Loop) -> _Sums:
-        every = list(_with_axes(loop))
+        every = list(with_axes(loop.body))
         own = {s.register for s, _ in every if isinstance(s, Initial)}
         registers = {
             s.register: s.dtype
@@ -313,18 +313,6 @@ def _loaded(store: Store, made: Mapping[int | None, Statement]) -> Load | None:
         return None
     old = made.get(new.args[0])
     return old if isinstance(old, Load) and old.access == store.access else None
-
-
-def _with_axes(loop: Loop) -> Iterator[tuple[Statement, tuple[int, ...]]]:
-    """The statements inside of a loop, with the axes of loops inside around them."""
-    left: list[tuple[Statement, tuple[int, ...]]] = [(s, ()) for s in loop.body]
-    while left:
-        statement, axes = left.pop(0)
-        yield statement, axes
-        if isinstance(statement, Loop):
-            left[:0] = [(s, (*axes, statement.axis)) for s in statement.body]
-        if isinstance(statement, When):
-            left[:0] = [(s, axes) for s in statement.body]
 
 
 def _renamed(body: Body, register: int, own: int) -> Body:

@@ -18,7 +18,6 @@ from staticgrad.compiler.kernel_ir.kernels import (
     Access,
     Invoke,
     Load,
-    Loop,
     LoopKernel,
     Statement,
     Store,
@@ -34,7 +33,7 @@ from staticgrad.compiler.kernel_ir.schedule import (
     started_in_place,
     with_buffers,
 )
-from staticgrad.compiler.kernel_ir.walks import statements_of
+from staticgrad.compiler.kernel_ir.walks import Body, each_statement, with_axes
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.size import product
 
@@ -248,26 +247,16 @@ class _Uses:
     def of(kernel: LoopKernel) -> _Uses:
         """One walk over the statements."""
         accesses: dict[int, list[tuple[int, bool, Access]]] = {}
-        statements = list(statements_of(kernel.body))
-        for place, statement in enumerate(statements):
+        axes: dict[int, tuple[int, ...]] = {}
+        conditional = False
+        for place, (statement, around) in enumerate(with_axes(kernel.body)):
+            conditional |= isinstance(statement, When | Invoke | Tiles)
             if isinstance(statement, Load | Store):
                 access, stores = statement.access, isinstance(statement, Store)
                 accesses.setdefault(access.operand, []).append((place, stores, access))
-        conditional = any(isinstance(s, When | Invoke | Tiles) for s in statements)
-        return _Uses(accesses, _axes_of_stores(kernel.body), conditional)
-
-
-def _axes_of_stores(body: Sequence[Statement]) -> dict[int, tuple[int, ...]]:
-    """The axes of the loops around the last store to each operand."""
-    found: dict[int, tuple[int, ...]] = {}
-    left: list[tuple[Statement, tuple[int, ...]]] = [(s, ()) for s in body]
-    while left:
-        statement, axes = left.pop()
-        if isinstance(statement, Loop):
-            left += [(s, (*axes, statement.axis)) for s in statement.body]
-        elif isinstance(statement, Store):
-            found[statement.access.operand] = axes
-    return found
+                if stores:
+                    axes[access.operand] = around
+        return _Uses(accesses, axes, conditional)
 
 
 def _with_pairs(kernel: LoopKernel, pairs: dict[int, int]) -> LoopKernel:
@@ -283,25 +272,15 @@ def _with_pairs(kernel: LoopKernel, pairs: dict[int, int]) -> LoopKernel:
     return replace(kernel, operands=operands, body=_renumbered(kernel.body, number))
 
 
-def _renumbered(
-    body: Sequence[Statement], number: dict[int, int]
-) -> tuple[Statement, ...]:
-    result: list[Statement] = []
-    for statement in body:
-        if isinstance(statement, Loop):
-            inner = _renumbered(statement.body, number)
-            result.append(replace(statement, body=inner))
-        elif isinstance(statement, When):
-            inner = _renumbered(statement.body, number)
-            result.append(When(statement.condition, inner))
-        elif isinstance(statement, Load | Store):
-            a = statement.access
-            operand = number.get(a.operand, a.operand)
-            new = Access(operand, a.strides, a.offset, a.dynamic)
-            result.append(at(statement, new))
-        else:
-            result.append(statement)
-    return tuple(result)
+def _renumbered(body: Body, number: dict[int, int]) -> Body:
+    def changed(statement: Statement) -> Statement:
+        if not isinstance(statement, Load | Store):
+            return statement
+        a = statement.access
+        operand = number.get(a.operand, a.operand)
+        return at(statement, Access(operand, a.strides, a.offset, a.dynamic))
+
+    return each_statement(body, changed)
 
 
 def _compact(

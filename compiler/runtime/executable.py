@@ -20,7 +20,12 @@ import numpy.typing as npt
 from staticgrad.compiler.kernel_ir.plan import Plan
 from staticgrad.compiler.runtime.arguments import Signature
 from staticgrad.compiler.runtime.bound import Bound, Runner, Unflatten
-from staticgrad.compiler.runtime.explanation import explain, explain_cuda
+from staticgrad.compiler.runtime.explanation import (
+    Change,
+    explain,
+    explain_changes,
+    explain_cuda,
+)
 from staticgrad.compiler.runtime.frame import Frame
 from staticgrad.compiler.runtime.profile import Profile, profile
 from staticgrad.compiler.runtime.taps import Tap, Tapping, check_inputs, checked, warn
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 Trace = Callable[[Sequence[Array]], NonFiniteError | None]
+Changes = Callable[[Sequence[Tap], Mapping[str, int] | None], Sequence[Change]]
 Target: TypeAlias = "CpuTarget | CudaTarget | ReferenceTarget"
 
 
@@ -104,7 +110,8 @@ class Executable:
 
     It may be called from several threads at once. `target` computes the leaves that
     `unflatten` makes the result of: the first `results` of its outputs. `trace` finds
-    out where a result stopped being finite, given the inputs of a call that failed.
+    out where a result stopped being finite, given the inputs of a call that failed;
+    `changes` goes through the stages of the compiler once more, with taps, for sizes.
     """
 
     def __init__(
@@ -117,6 +124,7 @@ class Executable:
         notes: Sequence[str] = (),
         trace: Trace = lambda _: None,
         tapping: Tapping | None = None,
+        changes: Changes = lambda *_: (),
     ) -> None:
         self.target = self._untapped = target
         self._tapping = tapping
@@ -128,6 +136,7 @@ class Executable:
         self._unflatten = _quick(unflatten, results)
         self._results = results
         self._trace = trace
+        self._changes = changes
         self._is_leaf = results == 1 and _is_leaf(unflatten)
         self._route: Route | None = None
         self._sizes: Mapping[str, int] | None = _static(inputs, sizes)
@@ -320,14 +329,30 @@ class Executable:
         frame = self._native().frame(dict(sizes or {}))
         return frame.own(self.inputs, self._results)
 
-    def explain(self) -> str:
-        """What was compiled, what came from the cache, what is copied, as text."""
+    def explain(self, passes: bool = False) -> str:
+        """What was compiled, what came from the cache, what is copied, as text.
+
+        With `passes` also what each stage of the compiler changed, and why it is there.
+        The graph goes through all stages once more for that.
+
+        >>> import staticgrad as sg
+        >>> x = sg.input("x", (3,))
+        >>> text = sg.compile(sg.log(1 + x)).explain(passes=True)
+        >>> [line.split(",")[0] for line in text.splitlines() if "log 1 -> 0" in line]
+        ['  stabilise: 4 -> 2 nodes (add 1 -> 0']
+        """
         notes = (*self.notes, *self._signature.notes.values())
         if isinstance(self.target, CpuTarget):
-            return explain(self.target, self.inputs, notes)
-        if self.target.name == "cuda":
-            return explain_cuda(self.target, self.inputs, notes)
-        return "\n".join(["target reference: node by node with NumPy", *notes])
+            text = explain(self.target, self.inputs, notes)
+        elif self.target.name == "cuda":
+            text = explain_cuda(self.target, self.inputs, notes)
+        else:
+            text = "\n".join(["target reference: node by node with NumPy", *notes])
+        if not passes:
+            return text
+        sizes = self._sizes
+        found = explain_changes(self._changes(self._taps, sizes), sizes)
+        return f"{text}\n{found}"
 
     def profile(self, times: int, /, *args: Any, **kwargs: Any) -> Profile:
         """How long each kernel takes, of `times` runs with the same arguments.

@@ -3,18 +3,99 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 from staticgrad.compiler.kernel_ir.kernels import GemmKernel, LoopKernel
 from staticgrad.compiler.kernel_ir.plan import Plan
+from staticgrad.compiler.kernel_ir.schedule import Schedule
 from staticgrad.compiler.runtime import threads
 from staticgrad.compiler.runtime.failures import foreign
 from staticgrad.compiler.runtime.targets.cpu_target import CpuTarget
+from staticgrad.ir.graph import Graph, with_nested
 from staticgrad.ir.node import Input
+from staticgrad.ir.size import evaluate
 
 if TYPE_CHECKING:
     from staticgrad.compiler.runtime.targets.cuda_target import CudaTarget
+
+
+Sizes: TypeAlias = Mapping[str, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a stage of the compiler, with its reason, made of what it was given."""
+
+    name: str
+    reason: str
+    before: Graph | Schedule
+    after: Graph | Schedule
+
+
+def explain_changes(changes: Sequence[Change], sizes: Sizes) -> str:
+    """What each stage of the compiler changed, in order."""
+    lines = ["passes that changed the graph, each verified after it:"]
+    for change in changes:
+        before, after = change.before, change.after
+        if isinstance(after, Graph):
+            assert isinstance(before, Graph)
+            text = "" if after is before else _graph_change(before, after)
+        elif isinstance(before, Graph):
+            lines += ["  " + _counted(before), "from the graph to a schedule:"]
+            text = _inventory(after, sizes)
+        elif change.name == "verified":
+            text = "every rule of a schedule holds"
+        else:
+            text = _schedule_change(before, after, sizes)
+        if text:
+            lines.append(f"  {change.name}: {text}; {change.reason}")
+    return "\n".join(lines if changes else ["no stages: the graph runs as it is"])
+
+
+def _graph_change(before: Graph, after: Graph) -> str:
+    old, new = _ops(before), _ops(after)
+    names = sorted(old | new, key=lambda name: (-abs(new[name] - old[name]), name))
+    different = [f"{n} {old[n]} -> {new[n]}" for n in names if old[n] != new[n]]
+    counts = f"{old.total()} -> {new.total()} nodes"
+    return f"{counts} ({', '.join(different)})" if different else counts
+
+
+def _ops(graph: Graph) -> Counter[str]:
+    """How many nodes of each op there are, those of bodies too."""
+    return Counter(node.op.name for node in with_nested(graph.nodes))
+
+
+def _counted(graph: Graph) -> str:
+    found = _ops(graph)
+    return f"{found.total()} nodes: " + ", ".join(
+        f"{name} x {count}" for name, count in sorted(found.items())
+    )
+
+
+def _schedule_change(before: Schedule, after: Schedule, sizes: Sizes) -> str:
+    if after is before:
+        return "nothing"
+    old = set(map(id, before.kernels))
+    new = sum(id(kernel) not in old for kernel in after.kernels)
+    pairs = zip(_counts(before, sizes), _counts(after, sizes), strict=True)
+    counts = [f"{a} -> {b} {what}" for (a, what), (b, _) in pairs]
+    return ", ".join([f"{counts[0]} ({new} changed)", *counts[1:]])
+
+
+def _inventory(schedule: Schedule, sizes: Sizes) -> str:
+    return ", ".join(f"{count} {what}" for count, what in _counts(schedule, sizes))
+
+
+def _counts(schedule: Schedule, sizes: Sizes) -> list[tuple[int, str]]:
+    """Kernels and temporaries, and the bytes of those where sizes are known."""
+    own = [b for b in schedule.buffers if b.kind in ("temporary", "slots")]
+    counts = [(len(schedule.kernels), "kernels"), (len(own), "temporaries")]
+    if sizes is not None:
+        total = sum(evaluate(b.elements, sizes) * b.dtype.itemsize for b in own)
+        counts.append((total, "bytes"))
+    return counts
 
 
 def explain(target: CpuTarget, inputs: Sequence[Input], notes: Sequence[str]) -> str:

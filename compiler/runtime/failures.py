@@ -20,20 +20,16 @@ from staticgrad.compiler.codegen.status import (
 )
 from staticgrad.compiler.host import numba_internals
 from staticgrad.compiler.kernel_ir.flat import Flat
+from staticgrad.compiler.kernel_ir.instruction_set import Limit
 from staticgrad.compiler.kernel_ir.kernels import (
-    Blocks,
     CheckIndex,
     GemmKernel,
     Kernel,
-    Loop,
     LoopKernel,
-    Rest,
     Site,
-    Statement,
-    When,
     calls_of,
 )
-from staticgrad.compiler.kernel_ir.walks import statements_of
+from staticgrad.compiler.kernel_ir.walks import statements_of, with_axes
 from staticgrad.compiler.runtime import vm
 from staticgrad.errors import (
     CompilerBug,
@@ -105,17 +101,10 @@ def refuse_empty_extents(
 
 def checks(kernel: Kernel) -> Checks:
     """The CheckIndex statements of `kernel`, each with the axes it is inside of."""
-    if not isinstance(kernel, LoopKernel):
-        return
-    left: list[tuple[Statement, tuple[int, ...]]] = [(s, ()) for s in kernel.body]
-    while left:
-        statement, axes = left.pop(0)
-        if isinstance(statement, CheckIndex):
-            yield statement, axes
-        if isinstance(statement, Loop):
-            left = [(s, (*axes, statement.axis)) for s in statement.body] + left
-        if isinstance(statement, When | Rest | Blocks):
-            left = [(s, axes) for s in statement.body] + left
+    if isinstance(kernel, LoopKernel):
+        for statement, axes in with_axes(kernel.body):
+            if isinstance(statement, CheckIndex):
+                yield statement, axes
 
 
 def out_of_range(site: Site, extent: int, where: str, wrap: bool) -> IndexOutOfRange:
@@ -130,11 +119,10 @@ def out_of_range(site: Site, extent: int, where: str, wrap: bool) -> IndexOutOfR
 
 
 def _past_limit(code: FailingCode, status: npt.NDArray[np.int64]) -> LoopLimitError:
-    limits = [mark.site for mark in code.flat.marks if mark.kind == "limit"]
-    site = limits[int(status[vm.STATUS_SITE])]
-    source = None if site is None else site.source
-    limit = int(status[vm.STATUS_VALUE])
-    return LoopLimitError(f"{limit_text('while_loop', limit)}{at(source)}")
+    limits = (i for i in code.flat.instructions if isinstance(i, Limit))
+    limit = next(i for i in limits if i.number == status[vm.STATUS_SITE])
+    text = limit_text("while_loop", limit.value)
+    return LoopLimitError(f"{text}{at(limit.site.source)}")
 
 
 def limit_text(name: str, limit: int) -> str:

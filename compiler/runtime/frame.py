@@ -17,6 +17,7 @@ import numpy.typing as npt
 from staticgrad.compiler.runtime import threads, vm
 from staticgrad.compiler.runtime.assembler import aligned_rows
 from staticgrad.compiler.runtime.calling import Machine
+from staticgrad.compiler.runtime.encoding import as_words
 from staticgrad.compiler.runtime.failures import failure
 from staticgrad.compiler.runtime.instructions import Sized
 from staticgrad.ir.alignment import aligned_empty
@@ -58,26 +59,23 @@ class Frame:
 
     def _linked(self, workers: int) -> npt.NDArray[np.int64]:
         """Instructions, pointers and finite table in one block, addresses filled in."""
-        sized = self.sized
-        rows, pointers, finite = len(sized.rows), len(sized.pointers), sized.finite
+        sized, table = self.sized, self.sized.table
+        rows, pointers, finite = len(table.rows), len(sized.pointers), sized.finite
         moves = sized.moves
         extra = -(-(pointers + 2 * len(finite) + moves.size) // vm.WORDS)
         words = aligned_rows(rows + extra)
         start = int(words.ctypes.data)
-        words[:rows] = sized.rows
+        words[:rows] = table.rows
         first_pointer = rows * vm.WORDS
         first_finite = first_pointer + pointers
-        kernels, operands = sized.kernel_rows, sized.code.first[sized.running]
+        kernels, operands = table.kernel_rows, sized.code.first[table.called]
         words[kernels, 2] = start + 8 * (first_pointer + operands)
-        launched = np.concatenate([kernels, sized.spread_rows])
+        launched = np.append(kernels, as_words(table.spread_rows))
         words[launched, 7] = self._contexts.ctypes.data
         words[launched, 8] = CONTEXT_BYTES
         words[launched, 9] = workers
         words[launched, 11] = threads.address()
-        words[sized.commit_row, 1:4] = (
-            self.status.ctypes.data, start + 8 * first_finite, len(finite)
-        )  # fmt: skip
-        words[list(sized.listen_rows), 1] = self.status.ctypes.data
+        words[table.commit_row, 2:4] = start + 8 * first_finite, len(finite)
         flat = words.reshape(-1)
         first_move = first_finite + 2 * len(finite)
         self._link_flow(words, first_move)
@@ -103,15 +101,15 @@ class Frame:
         """Addresses of rows, of the status and of moves in rows of control flow."""
         sized, start = self.sized, int(words.ctypes.data)
         flat = words.reshape(-1)
-        row, word, target = sized.jumps.T
+        row, word, target = sized.table.jumps.T
         words[row, word] = start + target * vm.ROW_BYTES
-        row, word = sized.statuses.T
+        row, word = sized.table.statuses.T
         words[row, word] = self.status.ctypes.data
         row, word, move = sized.loops.T
         words[row, word] = start + 8 * (first_move + 2 * move)
-        table = flat[first_move : first_move + sized.moves.size].reshape(-1, 2)
-        table[:, 0] = start + 8 * sized.moves[:, 0]
-        table[:, 1] = sized.moves[:, 1]
+        moves = flat[first_move : first_move + sized.moves.size].reshape(-1, 2)
+        moves[:, 0] = start + 8 * sized.moves[:, 0]
+        moves[:, 1] = sized.moves[:, 1]
 
     def _addresses(self) -> npt.NDArray[np.int64]:
         """The address of every buffer that has one before the call."""
@@ -188,7 +186,7 @@ class Frame:
 
     def finish_step(self) -> None:
         """Let it run to its end: the stop cell was read by what ran before it."""
-        self._words[[self.sized.commit_row, *self.sized.listen_rows], vm.DEAF_WORD] = 1
+        self._words[self.sized.table.deaf_rows, vm.DEAF_WORD] = 1
 
     def run(self, stop: int | None = None) -> int:
         """Run once, see `vm.run`; `stop` is the address of a stop cell."""

@@ -134,14 +134,15 @@ def _timed(
 
 def _spans(sized: Sized) -> Iterator[tuple[int, int]]:
     """Rows (first, stop) of each part: no row jumps from one part to another."""
-    last = len(sized.rows) - 1  # END
+    table = sized.table
+    last = len(table.rows) - 1  # END
     reach = np.arange(last + 1)  # the last row that the part of a row has to hold
-    for row, _, target in sized.jumps.tolist():
+    for row, _, target in table.jumps.tolist():
         low, high = min(row, target), max(row, target - 1)
         reach[low] = max(reach[low], high)
-    for row in sized.spread_rows.tolist():
-        reach[row] = row + sized.rows[row, 1]
-    kernels = set(sized.kernel_rows.tolist())
+    for row in table.spread_rows:
+        reach[row] = row + table.rows[row, 1]
+    kernels = set(table.kernel_rows.tolist())
     last_kernel = max(kernels, default=-1)
     first, inside, full = 0, -1, False
     for row in range(last_kernel):
@@ -157,7 +158,8 @@ def _parts(
 ) -> Iterator[ProfilePart]:
     code = sized.code
     roles = kernel_roles(code.root)
-    at_row = dict(zip(sized.kernel_rows.tolist(), sized.running.tolist(), strict=True))
+    rows, called = sized.table.kernel_rows.tolist(), sized.table.called.tolist()
+    at_row = dict(zip(rows, called, strict=True))
     for span, took in zip(spans, seconds, strict=True):
         numbers = [at_row[row] for row in range(*span) if row in at_row]
         names = [code.loops[number].name for number in numbers]

@@ -71,9 +71,6 @@ TARGET_WORD, STATUS_WORD = 5, 8
 DEAF_WORD = 4
 """The word of COMMIT and LISTEN that makes them ignore the stop cell."""
 
-NEXT_TARGETS = (5, 6, 7, 10)
-"""Words of NEXT: where to reverse a step, to store, to restore, and to go on."""
-
 STATUS_WORDS = 8
 (STATUS_LOCK, STATUS_CODE, STATUS_SITE, STATUS_POSITION, STATUS_VALUE,
  STATUS_EXTENT, STATUS_STOP, STATUS_NEVER) = range(8)  # fmt: skip

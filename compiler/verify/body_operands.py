@@ -8,8 +8,7 @@ checked as schedules are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Sequence
 
 from staticgrad.compiler.kernel_ir.schedule import (
     Buffer,
@@ -17,7 +16,8 @@ from staticgrad.compiler.kernel_ir.schedule import (
     Port,
     Schedule,
 )
-from staticgrad.errors import CompilerBug
+from staticgrad.compiler.verify.wellformed import check_operands
+from staticgrad.compiler.verify.wellformed_body import Values, fail
 from staticgrad.ir.op import snapshot_words
 from staticgrad.ir.size import evaluate
 from staticgrad.ir.types import BOOL, INT64, DType
@@ -26,19 +26,15 @@ OUTSIDE = ("input", "carry", "output")
 BODIES = {"loop": 1, "repeat": 2, "replay": 2}
 MOVING = ("loop", "replay")
 
-Values = Mapping[str, int]
-
 
 def check_control(
     kernel: ControlKernel, buffers: Sequence[Buffer], values: Values
 ) -> None:
     """Raise CompilerBug if `kernel` breaks a rule when its symbols have `values`."""
-    _check_operands(kernel, buffers)
+    check_operands(kernel, buffers)
     _check_form(kernel, buffers)
     if len(kernel.ports) != len(kernel.bodies):
-        _fail(
-            kernel, f"{len(kernel.ports)} lists of ports, {len(kernel.bodies)} bodies"
-        )
+        fail(kernel, f"{len(kernel.ports)} lists of ports, {len(kernel.bodies)} bodies")
     for body, ports in zip(kernel.bodies, kernel.ports, strict=True):
         _check_body(kernel, body, ports)
         for port in ports:
@@ -46,33 +42,13 @@ def check_control(
     for source, target in kernel.starts:
         _check_start(kernel, source, target, buffers)
     if any(k.fails for body in kernel.bodies for k in body.kernels) > kernel.fails:
-        _fail(kernel, "a body can fail, but it says it cannot")
-
-
-def _fail(kernel: ControlKernel, text: str) -> NoReturn:
-    raise CompilerBug(f"kernel {kernel.name}: {text}")
-
-
-def _check_operands(kernel: ControlKernel, buffers: Sequence[Buffer]) -> None:
-    written: set[int] = set()
-    for number, operand in enumerate(kernel.operands):
-        if not 0 <= operand.buffer < len(buffers):
-            _fail(kernel, f"operand {number} is buffer {operand.buffer}: none such")
-        if operand.dtype != buffers[operand.buffer].dtype:
-            _fail(kernel, f"operand {number} is {operand.dtype}, its buffer is not")
-        if operand.mode != "read":
-            if operand.buffer in written:
-                _fail(kernel, f"two operands write buffer {operand.buffer}")
-            written.add(operand.buffer)
-    for number, operand in enumerate(kernel.operands):
-        if operand.mode == "read" and operand.buffer in written:
-            _fail(kernel, f"operand {number} reads a buffer that another one writes")
+        fail(kernel, "a body can fail, but it says it cannot")
 
 
 def _check_form(kernel: ControlKernel, buffers: Sequence[Buffer]) -> None:
     wanted = BODIES.get(kernel.form, len(kernel.bodies))
     if not kernel.bodies or len(kernel.bodies) != wanted:
-        _fail(kernel, f"{len(kernel.bodies)} bodies for a {kernel.form}")
+        fail(kernel, f"{len(kernel.bodies)} bodies for a {kernel.form}")
     mode = "read" if kernel.form == "branch" else "write"
     _check_scalar(kernel, buffers, kernel.counter, INT64, mode)
     if kernel.form == "replay":
@@ -83,24 +59,22 @@ def _check_form(kernel: ControlKernel, buffers: Sequence[Buffer]) -> None:
         _check_snapshots(kernel, buffers)
     operand = kernel.operands[kernel.arena]
     if buffers[operand.buffer].kind != "arena" or operand.mode != "write":
-        _fail(kernel, f"operand {kernel.arena} is no arena")
+        fail(kernel, f"operand {kernel.arena} is no arena")
 
 
 def _check_snapshots(kernel: ControlKernel, buffers: Sequence[Buffer]) -> None:
     if kernel.snapshots < 1:
-        _fail(kernel, f"{kernel.snapshots} snapshots")
+        fail(kernel, f"{kernel.snapshots} snapshots")
     state = kernel.operands[kernel.state]
     if buffers[state.buffer].elements != snapshot_words(kernel.snapshots):
-        _fail(kernel, "its state has no room for the positions of its snapshots")
+        fail(kernel, "its state has no room for the positions of its snapshots")
     for carry, room in kernel.kept:
         one, other = (buffers[kernel.operands[n].buffer] for n in (carry, room))
         if (
             one.elements * kernel.snapshots != other.elements
             or one.dtype != other.dtype
         ):
-            _fail(
-                kernel, f"operand {room} has no room for {kernel.snapshots} snapshots"
-            )
+            fail(kernel, f"operand {room} has no room for {kernel.snapshots} snapshots")
 
 
 def _check_scalar(
@@ -111,23 +85,23 @@ def _check_scalar(
     mode: str,
 ) -> None:
     if not 0 <= number < len(kernel.operands):
-        _fail(kernel, f"operand {number} of {len(kernel.operands)}")
+        fail(kernel, f"operand {number} of {len(kernel.operands)}")
     operand = kernel.operands[number]
     shape = buffers[operand.buffer].shape
     if (operand.dtype, operand.mode, shape) != (dtype, mode, ()):
-        _fail(kernel, f"operand {number} is no {dtype} scalar that it can {mode}")
+        fail(kernel, f"operand {number} is no {dtype} scalar that it can {mode}")
 
 
 def _check_body(kernel: ControlKernel, body: Schedule, ports: Sequence[Port]) -> None:
     outside = [b.number for b in body.buffers if b.kind in OUTSIDE]
     if sorted(port.inner for port in ports) != outside:
-        _fail(kernel, f"ports for {[p.inner for p in ports]}, not for {outside}")
+        fail(kernel, f"ports for {[p.inner for p in ports]}, not for {outside}")
     if any(b.kind == "stored" for b in body.buffers):
-        _fail(kernel, "a body has a parameter or state of its own")
+        fail(kernel, "a body has a parameter or state of its own")
     if any(body.buffers[number].kind != "output" for number in body.outputs):
-        _fail(kernel, "a result of a body is no buffer of its own")
+        fail(kernel, "a result of a body is no buffer of its own")
     if body.commit != len(body.kernels) or body.finite:
-        _fail(kernel, "a body commits or checks something of its own")
+        fail(kernel, "a body commits or checks something of its own")
 
 
 def _check_port(
@@ -138,14 +112,14 @@ def _check_port(
     values: Values,
 ) -> None:
     if not 0 <= port.operand < len(kernel.operands):
-        _fail(kernel, f"a port to operand {port.operand}: none such")
+        fail(kernel, f"a port to operand {port.operand}: none such")
     operand, inner = kernel.operands[port.operand], body.buffers[port.inner]
     if inner.dtype != operand.dtype:
-        _fail(kernel, f"a port of {inner.dtype} to operand {port.operand}")
+        fail(kernel, f"a port of {inner.dtype} to operand {port.operand}")
     if inner.kind != "input" and operand.mode == "read":
-        _fail(kernel, f"a body writes operand {port.operand}, its mode is read")
+        fail(kernel, f"a body writes operand {port.operand}, its mode is read")
     if port.step != 0 and (kernel.form not in MOVING or inner.kind == "carry"):
-        _fail(kernel, f"the port to operand {port.operand} moves")
+        fail(kernel, f"the port to operand {port.operand} moves")
     length = evaluate(kernel.length, values)
     if port.step != 0 and length <= 0:
         return
@@ -155,7 +129,7 @@ def _check_port(
     room = evaluate(buffers[operand.buffer].elements, values)
     if last < 0 or last + size > room:
         end = f"{last + size} of {room} elements"
-        _fail(kernel, f"operand {port.operand} is accessed up to {end}")
+        fail(kernel, f"operand {port.operand} is accessed up to {end}")
 
 
 def _check_start(
@@ -164,4 +138,4 @@ def _check_start(
     one, other = kernel.operands[source], kernel.operands[target]
     same = buffers[one.buffer].elements == buffers[other.buffer].elements
     if one.dtype != other.dtype or not same or other.mode == "read":
-        _fail(kernel, f"operand {target} cannot start as operand {source}")
+        fail(kernel, f"operand {target} cannot start as operand {source}")

@@ -8,19 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import NoReturn
 
 from staticgrad.compiler.kernel_ir.kernels import FinishKernel, LoopKernel
 from staticgrad.compiler.kernel_ir.plan import Plan
 from staticgrad.compiler.kernel_ir.schedule import ControlKernel, Schedule
 from staticgrad.compiler.verify.disjoint import check_regions
-from staticgrad.compiler.verify.verify_schedule import ARENA_KINDS, check_kernels
-from staticgrad.errors import CompilerBug
+from staticgrad.compiler.verify.verify_schedule import ARENA_KINDS, check_kernels, fail
 from staticgrad.ir.size import evaluate
-
-
-def _fail(text: str) -> NoReturn:
-    raise CompilerBug(text)
 
 
 def verify_plan(plan: Plan, kernels: bool = False) -> None:
@@ -52,10 +46,10 @@ def _check_bodies(plan: Plan, kernels: bool) -> None:
         found = plan.bodies[position] if plan.bodies else ()
         same = all(a.schedule is b for a, b in zip(found, bodies, strict=False))
         if len(found) != len(bodies) or not same:
-            _fail(f"plan: kernel {position} ({kernel.name}) lacks plans of its bodies")
+            fail(f"plan: kernel {position} ({kernel.name}) lacks plans of its bodies")
         for inner in found:
             if inner.values != plan.values:
-                _fail(
+                fail(
                     f"plan: kernel {position} ({kernel.name}) has bodies of other sizes"
                 )
             verify_plan(inner, kernels)
@@ -66,9 +60,9 @@ def _check_lengths(plan: Plan) -> None:
     wanted = len(schedule.buffers)
     for name in ("bytes", "first", "last", "offsets"):
         if len(getattr(plan, name)) != wanted:
-            _fail(f"plan: {name} of {len(getattr(plan, name))} buffers, not {wanted}")
+            fail(f"plan: {name} of {len(getattr(plan, name))} buffers, not {wanted}")
     if len(plan.chunks) != len(schedule.kernels):
-        _fail(f"plan: chunks of {len(plan.chunks)} kernels")
+        fail(f"plan: chunks of {len(plan.chunks)} kernels")
 
 
 def _check_chunks(plan: Plan) -> None:
@@ -79,18 +73,18 @@ def _check_chunks(plan: Plan) -> None:
         if isinstance(kernel, FinishKernel):
             needed = plan.chunks[kernel.chunks_of][0] != 1
             if (chunks, size) != (int(needed), 0):
-                _fail(f"{where}, its slots in {plan.chunks[kernel.chunks_of][0]}")
+                fail(f"{where}, its slots in {plan.chunks[kernel.chunks_of][0]}")
         elif not isinstance(kernel, LoopKernel):
             if (chunks, size) != (1, 0):
-                _fail(f"{where}, a matrix product")
+                fail(f"{where}, a matrix product")
         else:
             extent = evaluate(kernel.axes[0], values)
             if chunks < 1 or size < 1 or chunks * size < extent:
-                _fail(f"{where} do not cover {extent} indices")
+                fail(f"{where} do not cover {extent} indices")
             if chunks > 1 and (chunks - 1) * size >= extent:
-                _fail(f"{where} are too many for {extent} indices")
+                fail(f"{where} are too many for {extent} indices")
             if chunks > 1 and not kernel.parallel:
-                _fail(f"{where}, but its chunks depend on each other")
+                fail(f"{where}, but its chunks depend on each other")
 
 
 def _replaced(schedule: Schedule, chunks: Sequence[int]) -> dict[int, int]:
@@ -122,7 +116,7 @@ def _check_bytes(plan: Plan, gone: dict[int, int]) -> None:
         if buffer.kind == "arena":
             elements = arenas.get(buffer.number, 0)
         if plan.bytes[buffer.number] != elements * buffer.dtype.itemsize:
-            _fail(
+            fail(
                 f"plan: buffer {buffer.number} of {plan.bytes[buffer.number]} bytes, "
                 f"needs {elements} x {buffer.dtype.itemsize}"
             )
@@ -161,14 +155,14 @@ def _check_place(plan: Plan, number: int, life: tuple[int, int] | None) -> None:
     offset, end = plan.offsets[number], plan.offsets[number] + plan.bytes[number]
     if life is None:
         if (*place, offset) != (-1, -1, -1):
-            _fail(f"plan: buffer {number} is not in the arena, but has a place there")
+            fail(f"plan: buffer {number} is not in the arena, but has a place there")
         return
     if place != life:
-        _fail(f"plan: buffer {number} lives {life[0]}..{life[1]}, not {place}")
+        fail(f"plan: buffer {number} lives {life[0]}..{life[1]}, not {place}")
     if offset < 0 or offset % 64:
-        _fail(f"plan: buffer {number} at {offset}, not a multiple of 64")
+        fail(f"plan: buffer {number} at {offset}, not a multiple of 64")
     if end > plan.arena_bytes:
-        _fail(f"plan: buffer {number} ends at {end} of {plan.arena_bytes} bytes")
+        fail(f"plan: buffer {number} ends at {end} of {plan.arena_bytes} bytes")
 
 
 def _check_overlap(plan: Plan) -> None:
@@ -188,7 +182,7 @@ def _check_overlap(plan: Plan) -> None:
             live[max(index - 1, 0) :], live[max(index, 1) : index + 2], strict=False
         ):
             if low + plan.bytes[one] > high:
-                _fail(f"plan: buffers {one} and {other} overlap at kernel {step}")
+                fail(f"plan: buffers {one} and {other} overlap at kernel {step}")
 
 
 def _check_totals(plan: Plan) -> None:
@@ -196,19 +190,19 @@ def _check_totals(plan: Plan) -> None:
     padded = {b: -(-plan.bytes[b] // 64) * 64 for b in placed}
     arena = max((plan.offsets[b] + padded[b] for b in placed), default=0)
     if plan.arena_bytes != arena:
-        _fail(f"plan: an arena of {plan.arena_bytes} bytes, buffers end at {arena}")
+        fail(f"plan: an arena of {plan.arena_bytes} bytes, buffers end at {arena}")
     bound = _most_live(plan, {b: plan.bytes[b] for b in placed})
     if plan.lower_bound_bytes != bound:
-        _fail(f"plan: a lower bound of {plan.lower_bound_bytes} bytes, not {bound}")
+        fail(f"plan: a lower bound of {plan.lower_bound_bytes} bytes, not {bound}")
     least = _most_live(plan, padded)
     if plan.proof not in ("bound", "exact", ""):
-        _fail(f"plan: unknown proof {plan.proof!r}")
+        fail(f"plan: unknown proof {plan.proof!r}")
     if (plan.proof == "bound") != (arena == least):
-        _fail(f"plan: proof {plan.proof!r}, arena {arena}, padded bound {least}")
+        fail(f"plan: proof {plan.proof!r}, arena {arena}, padded bound {least}")
     values = dict(plan.values)
     unplanned = sum(evaluate(size, values) for size in plan.schedule.unplanned)
     if plan.unplanned_bytes != unplanned:
-        _fail(f"plan: unplanned bytes {plan.unplanned_bytes}, not {unplanned}")
+        fail(f"plan: unplanned bytes {plan.unplanned_bytes}, not {unplanned}")
 
 
 def _most_live(plan: Plan, sizes: dict[int, int]) -> int:

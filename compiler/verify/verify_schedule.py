@@ -25,7 +25,8 @@ TRIAL_SIZE = 1_000_003
 TRIAL_STEP = 10_007
 
 
-def _fail(text: str) -> NoReturn:
+def fail(text: str) -> NoReturn:
+    """Raise CompilerBug."""
     raise CompilerBug(text)
 
 
@@ -64,7 +65,7 @@ def check_kernels(schedule: Schedule, values: Mapping[str, int]) -> None:
             else:
                 check_kernel(kernel, schedule.buffers, values)
         except CompilerBug as error:
-            _fail(f"schedule, position {position}: {error}")
+            fail(f"schedule, position {position}: {error}")
 
 
 def _bodies(schedule: Schedule) -> Iterator[Schedule]:
@@ -89,41 +90,41 @@ def _check_buffers(schedule: Schedule) -> None:
     count = len(schedule.buffers)
     for number, buffer in enumerate(schedule.buffers):
         if buffer.number != number:
-            _fail(f"schedule: buffer {number} has number {buffer.number}")
+            fail(f"schedule: buffer {number} has number {buffer.number}")
         if buffer.kind == "stored" and buffer.leaf is None:
-            _fail(f"schedule: stored buffer {number} has no leaf")
+            fail(f"schedule: stored buffer {number} has no leaf")
         if buffer.kind == "constant" and buffer.value is None:
-            _fail(f"schedule: constant buffer {number} has no value")
+            fail(f"schedule: constant buffer {number} has no value")
     for what, numbers in (("output", schedule.outputs), ("finite", schedule.finite)):
         for number in numbers:
             if not 0 <= number < count:
-                _fail(f"schedule: {what} is buffer {number}: none such")
+                fail(f"schedule: {what} is buffer {number}: none such")
     if not 0 <= schedule.commit <= len(schedule.kernels):
-        _fail(f"schedule: commit at {schedule.commit} of {len(schedule.kernels)}")
+        fail(f"schedule: commit at {schedule.commit} of {len(schedule.kernels)}")
     _check_positions(schedule)
     _check_again(schedule)
     for number in schedule.finite:
         buffer = schedule.buffers[number]
         if buffer.elements != 1 or not is_float(buffer.dtype):
-            _fail(f"schedule: finite buffer {number} is not a float scalar")
+            fail(f"schedule: finite buffer {number} is not a float scalar")
 
 
 def _check_again(schedule: Schedule) -> None:
     """Kernels that run again write the arena only, and stand behind their first run."""
     if list(schedule.again) != sorted(set(schedule.again)):
-        _fail(f"schedule: kernels that run again at {schedule.again}, out of order")
+        fail(f"schedule: kernels that run again at {schedule.again}, out of order")
     again = set(schedule.again)
     first = {k.name for p, k in enumerate(schedule.kernels) if p not in again}
     for position in schedule.again:
         if not 0 <= position < len(schedule.kernels):
-            _fail(f"schedule: a kernel that runs again at {position}: none such")
+            fail(f"schedule: a kernel that runs again at {position}: none such")
         kernel = schedule.kernels[position]
         if kernel.name not in first:
-            _fail(f"schedule, position {position}: {kernel.name} runs again only")
+            fail(f"schedule, position {position}: {kernel.name} runs again only")
         for operand in kernel.operands:
             kind = schedule.buffers[operand.buffer].kind
             if operand.mode != "read" and kind not in ARENA_KINDS:
-                _fail(
+                fail(
                     f"schedule, position {position}: {kernel.name} runs again, but "
                     f"writes {kind} buffer {operand.buffer}"
                 )
@@ -134,18 +135,18 @@ def _check_positions(schedule: Schedule) -> None:
     leaves: set[int] = set()
     for buffer in schedule.buffers:
         if buffer.kind == "stored" and id(buffer.leaf) in leaves:
-            _fail(f"schedule: two buffers for the leaf of buffer {buffer.number}")
+            fail(f"schedule: two buffers for the leaf of buffer {buffer.number}")
         leaves.add(id(buffer.leaf))
         if buffer.kind not in ("input", "output"):
             continue
         place = (buffer.kind, buffer.position)
         if buffer.position < 0 or place in seen:
-            _fail(f"schedule: two buffers for {buffer.kind} {buffer.position}, or none")
+            fail(f"schedule: two buffers for {buffer.kind} {buffer.position}, or none")
         seen.add(place)
         if buffer.kind == "output":
             outputs = schedule.outputs
             if buffer.number not in outputs[buffer.position : buffer.position + 1]:
-                _fail(
+                fail(
                     f"schedule: output {buffer.position} is not buffer {buffer.number}"
                 )
 
@@ -175,12 +176,12 @@ class _Order:
         for number in self.schedule.finite:
             kind = self.schedule.buffers[number].kind
             if kind in ("temporary", "output") and number not in self.written:
-                _fail(f"schedule: buffer {number} is checked at commit, written later")
+                fail(f"schedule: buffer {number} is checked at commit, written later")
 
     def _check_kernel(self, position: int, kernel: Step) -> None:
         where = f"schedule, position {position}: kernel {kernel.name}"
         if kernel.fails and position >= self.schedule.commit:
-            _fail(f"{where} can fail after the commit at {self.schedule.commit}")
+            fail(f"{where} can fail after the commit at {self.schedule.commit}")
         if isinstance(kernel, FinishKernel):
             self._check_finish(where, position, kernel)
         for operand in kernel.operands:
@@ -198,69 +199,69 @@ class _Order:
     def _check_read(self, where: str, buffer: Buffer) -> None:
         made = buffer.kind in ("temporary", "output", "slots")
         if made and buffer.number not in self.written:
-            _fail(f"{where} reads buffer {buffer.number} before it is written")
+            fail(f"{where} reads buffer {buffer.number} before it is written")
         if buffer.kind in ("stored", "carry") and buffer.number in self.written:
             what = f"{buffer.kind} buffer {buffer.number}"
-            _fail(f"{where} reads {what}, already overwritten")
+            fail(f"{where} reads {what}, already overwritten")
 
     def _check_write(
         self, where: str, position: int, buffer: Buffer, per_chunk: bool
     ) -> None:
         if buffer.kind in ("input", "constant"):
-            _fail(f"{where} writes {buffer.kind} buffer {buffer.number}")
+            fail(f"{where} writes {buffer.kind} buffer {buffer.number}")
         if buffer.kind == "stored" and position < self.schedule.commit:
-            _fail(
+            fail(
                 f"{where} writes stored buffer {buffer.number} before the commit "
                 f"at {self.schedule.commit}"
             )
         if per_chunk != (buffer.kind == "slots"):
-            _fail(f"{where}: slots and buffer {buffer.number} do not go together")
+            fail(f"{where}: slots and buffer {buffer.number} do not go together")
         if buffer.kind in ("slots", "carry") and buffer.number in self.written:
-            _fail(f"{where} writes {buffer.kind} {buffer.number} a second time")
+            fail(f"{where} writes {buffer.kind} {buffer.number} a second time")
 
     def _check_finish(self, where: str, position: int, kernel: FinishKernel) -> None:
         slots, out = (operand.buffer for operand in kernel.operands)
         maker = kernel.chunks_of
         if not 0 <= maker < position or self.writer.get(slots) != maker:
-            _fail(f"{where} finishes slots {slots} of kernel {maker}, which has none")
+            fail(f"{where} finishes slots {slots} of kernel {maker}, which has none")
         if slots in self.finished:
-            _fail(f"{where} finishes slots {slots} a second time")
+            fail(f"{where} finishes slots {slots} a second time")
         self.finished.add(slots)
         made = self.schedule.kernels[maker]
         for operand in made.operands:
             if operand.buffer == slots and operand.slot != kernel.extent:
-                _fail(f"{where}: slots of {operand.slot} elements, not {kernel.extent}")
+                fail(f"{where}: slots of {operand.slot} elements, not {kernel.extent}")
         # With one chunk the maker writes `out` itself.
         if self.touched.get(out, -1) >= maker:
-            _fail(f"{where}: buffer {out} is used between the slots and their finish")
+            fail(f"{where}: buffer {out} is used between the slots and their finish")
         stored = self.schedule.buffers[out].kind == "stored"
         if stored and maker < self.schedule.commit:
-            _fail(f"{where}: its slots are made before the commit, {out} is stored")
+            fail(f"{where}: its slots are made before the commit, {out} is stored")
 
     def _check_end(self, buffer: Buffer) -> None:
         number = buffer.number
         if buffer.kind == "output" and number not in self.written:
-            _fail(f"schedule: output buffer {number} is never written")
+            fail(f"schedule: output buffer {number} is never written")
         if buffer.kind == "slots" and number in self.written - self.finished:
-            _fail(f"schedule: slots {number} are never finished")
+            fail(f"schedule: slots {number} are never finished")
         if number not in self.schedule.outputs:
             return
         if buffer.kind == "slots":
-            _fail(f"schedule: slots {number} are an output")
+            fail(f"schedule: slots {number} are an output")
         if buffer.kind == "temporary" and number not in self.written:
-            _fail(f"schedule: output buffer {number} is never written")
+            fail(f"schedule: output buffer {number} is never written")
         if buffer.kind == "stored" and number in self.written:
-            _fail(f"schedule: output is stored buffer {number}, which is overwritten")
+            fail(f"schedule: output is stored buffer {number}, which is overwritten")
 
 
 def _check_graph(schedule: Schedule, graph: Graph) -> None:
     """Outputs, inputs and updates of the graph have their buffers."""
     if len(schedule.outputs) != len(graph.outputs):
-        _fail(f"schedule: {len(schedule.outputs)} outputs of {len(graph.outputs)}")
+        fail(f"schedule: {len(schedule.outputs)} outputs of {len(graph.outputs)}")
     for number, tensor in zip(schedule.outputs, graph.outputs, strict=True):
         buffer = schedule.buffers[number]
         if (buffer.shape, buffer.dtype) != (tensor.shape, tensor.dtype):
-            _fail(f"schedule: output buffer {number} does not have type {tensor.type}")
+            fail(f"schedule: output buffer {number} does not have type {tensor.type}")
     for buffer in schedule.buffers:
         if buffer.kind == "input":
             _check_input(buffer, graph)
@@ -269,10 +270,10 @@ def _check_graph(schedule: Schedule, graph: Graph) -> None:
 
 def _check_input(buffer: Buffer, graph: Graph) -> None:
     if buffer.position >= len(graph.inputs):
-        _fail(f"schedule: buffer {buffer.number} is input {buffer.position}: none such")
+        fail(f"schedule: buffer {buffer.number} is input {buffer.position}: none such")
     leaf = graph.inputs[buffer.position]
     if (buffer.shape, buffer.dtype) != (leaf.shape, leaf.dtype):
-        _fail(f"schedule: input buffer {buffer.number} does not have type {leaf.type}")
+        fail(f"schedule: input buffer {buffer.number} does not have type {leaf.type}")
 
 
 def _check_updates(schedule: Schedule, leaves: set[Stored]) -> None:
@@ -289,4 +290,4 @@ def _check_updates(schedule: Schedule, leaves: set[Stored]) -> None:
     }
     for leaf in leaves ^ updated:
         what = "is never written" if leaf in leaves else "is written, but not updated"
-        _fail(f"schedule: {leaf.name} {what}")
+        fail(f"schedule: {leaf.name} {what}")

@@ -16,7 +16,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
     Kernel,
     LoopKernel,
 )
-from staticgrad.compiler.kernel_ir.schedule import Buffer
+from staticgrad.compiler.kernel_ir.schedule import Buffer, Step
 from staticgrad.compiler.verify.wellformed_body import (
     Values,
     check_body,
@@ -29,7 +29,7 @@ from staticgrad.ir.types import is_float
 
 def check_kernel(kernel: Kernel, buffers: Sequence[Buffer], values: Values) -> None:
     """Raise CompilerBug if `kernel` breaks a rule when its symbols have `values`."""
-    _check_operands(kernel, buffers)
+    check_operands(kernel, buffers)
     if isinstance(kernel, LoopKernel):
         check_body(kernel, buffers, values)
     elif isinstance(kernel, GemmKernel):
@@ -38,7 +38,8 @@ def check_kernel(kernel: Kernel, buffers: Sequence[Buffer], values: Values) -> N
         _check_finish(kernel, buffers)
 
 
-def _check_operands(kernel: Kernel, buffers: Sequence[Buffer]) -> None:
+def check_operands(kernel: Step, buffers: Sequence[Buffer]) -> None:
+    """Operands are buffers of their dtype, each once if it is written."""
     seen: dict[int, str] = {}
     for number, operand in enumerate(kernel.operands):
         if not 0 <= operand.buffer < len(buffers):

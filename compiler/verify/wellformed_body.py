@@ -42,7 +42,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
     When,
     calls_of,
 )
-from staticgrad.compiler.kernel_ir.schedule import Buffer
+from staticgrad.compiler.kernel_ir.schedule import Buffer, Step
 from staticgrad.compiler.kernel_ir.walks import statements_of
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.size import Dim, evaluate
@@ -60,7 +60,7 @@ def check_body(kernel: LoopKernel, buffers: Sequence[Buffer], values: Values) ->
     _Walk(kernel, buffers, values).run()
 
 
-def fail(kernel: Kernel, text: str) -> NoReturn:
+def fail(kernel: Step, text: str) -> NoReturn:
     """Raise CompilerBug for what `kernel` does."""
     raise CompilerBug(f"kernel {kernel.name}: {text}")
 

@@ -50,8 +50,8 @@ def fit(trainer: sg.Trainer, epochs: int = 2) -> Any:
 def program(executable: Any) -> Any:
     """Everything of a program but addresses."""
     sized = executable.target.pool({"batch": 10}).sized
-    rows = sized.rows.copy()
-    rows[sized.kernel_rows, 3] = 0  # where the table of sizes is
+    rows = sized.table.rows.copy()
+    rows[sized.table.kernel_rows, 3] = 0  # where the table of sizes is
     plan = sized.plan
     return executable.source(), rows.tobytes(), plan.offsets, plan.arena_bytes
 

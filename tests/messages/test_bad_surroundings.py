@@ -24,7 +24,7 @@ PROGRAM = """
 import hashlib, os, sys, warnings
 import numpy as np
 import staticgrad as sg
-from staticgrad.compiler import threads
+from staticgrad.compiler.runtime import threads
 
 warnings.simplefilter("ignore", DeprecationWarning)  # fork beside threads
 RNG = np.random.default_rng(0)
@@ -104,7 +104,8 @@ forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 
 WITHOUT_POSIX = PROGRAM.replace(
     "def build",
-    "from staticgrad.compiler import pool\npool.available = bool\ndef build",
+    "from staticgrad.compiler.runtime import thread_pool as pool\n"
+    "pool.available = bool\ndef build",
 )
 
 
@@ -147,7 +148,7 @@ def test_a_forked_child_computes_and_so_does_its_parent(layer, expected):
     if layer == "tbb":
         prelude = prelude.replace("def build", "threads._load_tbb()\ndef build", 1)
     script = f"threads._load_tbb(); print(threads._imports('{MODULES[layer]}'))"
-    available = run(script, "from staticgrad.compiler import threads\n")
+    available = run(script, "from staticgrad.compiler.runtime import threads\n")
     if available == ["False"]:
         pytest.skip(f"{layer} is not installed")
     chosen = "default" if layer == "pool" else layer

@@ -180,15 +180,17 @@ def test_stages_ask_for_kinds_of_ops(path):
     assert asked == []
 
 
-def test_passes_tell_their_reasons():
+@pytest.mark.parametrize("name", ["PASSES", "SCHEDULE_PASSES"])
+def test_passes_tell_their_reasons(name):
     tree = ast.parse((ROOT / "compiler" / "compile.py").read_text(encoding="utf-8"))
     (passes,) = [
         node.value
         for node in tree.body
-        if isinstance(node, ast.AnnAssign) and node.target.id == "PASSES"
+        if isinstance(node, ast.AnnAssign) and node.target.id == name
     ]
     assert isinstance(passes, ast.Tuple)
     for entry in passes.elts:
-        _, reason = entry.elts
+        _, reason, *_ = entry.args
         assert isinstance(reason, ast.Constant)
         assert len(reason.value) > 10
+        assert entry.lineno == entry.end_lineno

@@ -84,7 +84,7 @@ def test_object_code_names_its_symbol():
 def test_object_code_of_another_process_can_be_linked():
     program = (
         "import pickle, sys\n"
-        "from staticgrad.compiler import numba_internals as internals\n"
+        "from staticgrad.compiler.host import numba_internals as internals\n"
         "from staticgrad.compiler.codegen.native_compile import compiled\n"
         f"stored = internals.object_code(compiled({SOURCE!r}, 'c' * 64))\n"
         "fields = stored.symbol, stored.code\n"
@@ -112,7 +112,7 @@ def test_code_that_calls_numbas_runtime_can_be_linked_where_numba_compiled_nothi
     program = (
         "import pathlib\n"
         "from staticgrad.compiler.codegen.native_compile import compiled\n"
-        "from staticgrad.compiler import numba_internals as internals\n"
+        "from staticgrad.compiler.host import numba_internals as internals\n"
         f"code = pathlib.Path({str(path)!r}).read_bytes()\n"
         f"stored = internals.ObjectCode({stored.symbol!r}, code)\n"
         "internals.load_object_code(stored)\n"

@@ -8,11 +8,10 @@ from random_graphs import random_graph
 
 import staticgrad as sg
 from staticgrad.budget_argument import budget_bytes
-from staticgrad.compiler.budget.budget import _Search, within
+from staticgrad.compiler.budget.budget import ArenaLimit, _Search, within
 from staticgrad.compiler.budget.eviction_problem import bound
 from staticgrad.compiler.budget.rematerialise import Uses
 from staticgrad.compiler.compile import optimise
-from staticgrad.compiler.kernel_ir.chunks import chunking
 from staticgrad.compiler.kernel_ir.run_costs import work
 from staticgrad.compiler.lower.lower import arranged
 from staticgrad.compiler.memory.in_place import in_place
@@ -115,7 +114,7 @@ def test_a_budget_below_the_least_names_it_and_the_least_is_reached():
 
 def test_the_error_names_what_no_order_can_do_without():
     schedule, _ = raw_schedule(12)
-    search = _Search(schedule, {}, 0, chunking)
+    search = _Search(schedule, ArenaLimit({}, 0))
     for order in search.orders:
         floor, kernel = bound(order.facts)
         kernels = order.uses.schedule.kernels
@@ -123,7 +122,7 @@ def test_the_error_names_what_no_order_can_do_without():
         sizes = order.facts.bytes[sorted(touched)]
         assert 0 < floor <= sizes.sum()
     with pytest.raises(MemoryBudgetError) as caught:
-        within(schedule, {}, 1000)
+        fit(schedule, 1000)
     least, floor = (
         int(str(caught.value).split(text)[1].split()[0].replace(",", ""))
         for text in ("at least ", "no less than ")
@@ -356,9 +355,13 @@ def raw_schedule(layers=8):
     return arranged(found, found.outputs), found
 
 
+def fit(schedule, budget):
+    return in_place(within(schedule, ArenaLimit({}, budget)))
+
+
 def test_the_schedule_and_plan_are_valid():
     schedule, graph = raw_schedule(16)
-    fitted = within(schedule, {}, 8 * BATCH * WIDTH * 4)
+    fitted = fit(schedule, 8 * BATCH * WIDTH * 4)
     verify_schedule(fitted, graph)
     verify_plan(plan(fitted, {}))
     kept = [k for p, k in enumerate(fitted.kernels) if p not in set(fitted.again)]
@@ -375,7 +378,7 @@ def test_every_order_and_every_arena_gives_a_valid_schedule():
     found = optimise(Graph.closed((x,), (loss,), updates), "train")
     given = arranged(found, found.outputs)
     arena = plan(in_place(given), {}).arena_bytes
-    search = _Search(given, {}, 0, chunking)
+    search = _Search(given, ArenaLimit({}, 0))
     assert len(search.orders) > 1
     checked = 0
     for order in search.orders:
@@ -383,7 +386,7 @@ def test_every_order_and_every_arena_gives_a_valid_schedule():
             capacity = int(arena / smaller)
             simulated = order.simulated(capacity, 0.5)
             if simulated.peak_bytes <= capacity:
-                placed = simulated.schedule()
+                placed = in_place(simulated.schedule())
                 verify_schedule(placed, found)
                 assert plan(placed, {}).arena_bytes <= 1.02 * capacity
                 checked += 1
@@ -419,13 +422,13 @@ def test_random_graphs_meet_their_budgets_with_the_same_bits(seed):
 def test_the_same_choice_every_time():
     schedule, _ = raw_schedule(12)
     arena = plan(in_place(schedule), {}).arena_bytes
-    first, second = (within(schedule, {}, arena // 3) for _ in range(2))
+    first, second = (fit(schedule, arena // 3) for _ in range(2))
     assert first == second
 
 
 def test_the_verifier_notices_what_is_wrong_with_kernels_that_run_again():
     schedule, _ = raw_schedule(16)
-    fitted = within(schedule, {}, 8 * BATCH * WIDTH * 4)
+    fitted = fit(schedule, 8 * BATCH * WIDTH * 4)
     updates = [
         p
         for p, k in enumerate(fitted.kernels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from pass_graphs import GRAPHS, Build, c, graph_of, perceptron
 
 import staticgrad as sg
-from staticgrad.compiler.compile import PASSES, optimise
+from staticgrad.compiler.compile import PASSES, Stage, optimise
 from staticgrad.compiler.passes.cancel_moves import cancel_moves
 from staticgrad.compiler.passes.cse import merge_common
 from staticgrad.compiler.passes.drop_markers import drop_markers
@@ -28,8 +29,8 @@ from staticgrad.ir.verify_graph import verify_graph
 from staticgrad.ops.named import named
 
 ALL = {
+    **{stage.run.__name__: stage.run for stage in PASSES},
     "resolve_mode": partial(resolve_mode, mode="train"),
-    **{function.__name__: function for function, _ in PASSES},
 }
 
 
@@ -173,11 +174,19 @@ def test_exact_rules_hold_for_every_value(graph: Graph, seed: int) -> None:
             np.testing.assert_array_equal(np.signbit(b)[finite], np.signbit(a)[finite])
 
 
-def test_observers_see_every_pass() -> None:
-    seen: list[str] = []
-    optimise(graph_of(perceptron), "eval", lambda name, graph: seen.append(name))
-    first = ["merge_loops", "resolve_mode"]
-    assert seen == [*first, *(function.__name__ for function, _ in PASSES)]
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_observers_see_every_pass(target: str) -> None:
+    seen: list[Stage[Graph]] = []
+    values: list[tuple[Graph, Graph]] = []
+
+    def observe(stage: Stage[Graph], before: Graph, after: Graph) -> None:
+        seen.append(stage)
+        values.append((before, after))
+
+    after = optimise(graph_of(perceptron), "eval", target, observe)
+    assert seen == [stage for stage in PASSES if target in stage.targets]
+    assert all(new is old for (_, new), (old, _) in pairwise(values))
+    assert values[-1][1] is after
 
 
 def test_a_wrong_pass_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +194,8 @@ def test_a_wrong_pass_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         (y,) = graph.outputs
         return Graph.closed(graph.inputs, [named("reduce_sum", y, axes=(0,))])
 
-    monkeypatch.setattr("staticgrad.compiler.compile.PASSES", ((halve, "wrong"),))
+    wrong = (Stage(halve, "wrong"),)
+    monkeypatch.setattr("staticgrad.compiler.compile.PASSES", wrong)
     with pytest.raises(sg.CompilerBug, match="halve requires the types of outputs"):
         optimise(graph_of(lambda x: sg.exp(x)), "eval")
 
@@ -199,8 +209,8 @@ def test_the_pipeline_is_linear_in_the_nodes() -> None:
         y = named("add", named("multiply", named("tanh", y), c(0.5)), x)
     graph = Graph.closed((x,), (y,))
     seen: list[Node] = []
-    optimise(graph, "eval", lambda name, after: seen.extend(after.nodes[:1]))
-    assert len(seen) == len(PASSES) + 2
+    optimise(graph, "eval", "cpu", lambda _, __, after: seen.extend(after.nodes[:1]))
+    assert len(seen) == sum("cpu" in stage.targets for stage in PASSES)
 
 
 def test_passes_descend_into_nested_graphs() -> None:

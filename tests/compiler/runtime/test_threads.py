@@ -16,7 +16,7 @@ PRELUDE = """
 import os, sys, threading
 import numpy as np
 from hand_made import N, frame_of, input_leaf, sums_of_exponentials
-from staticgrad.compiler import threads
+from staticgrad.compiler.runtime import threads
 
 def bits(workers, count=400_000):
     threads.set_num_threads(workers)
@@ -76,7 +76,7 @@ one = bits(1)
 print(all(bits(workers) == one for workers in (2, 3, 4, 64)), threads.layer())
 """
 WITHOUT_POSIX = f"""
-from staticgrad.compiler import pool
+from staticgrad.compiler.runtime import thread_pool as pool
 pool.available = lambda: False
 {PRELUDE}
 """
@@ -131,7 +131,7 @@ def test_threads_that_sleep_are_woken():
 @posix
 def test_threads_that_do_not_come_are_not_waited_for():
     script = """
-    from staticgrad.compiler import pool
+    from staticgrad.compiler.runtime import thread_pool as pool
     one = bits(4)
     pool._end()
     print(bits(4) == one)
@@ -144,7 +144,7 @@ def test_each_chunk_is_taken_once():
     """By a launch that counts, with kernels too short for threads to come in time."""
     script = """
     import ctypes, random
-    from staticgrad.compiler import pool, vm
+    from staticgrad.compiler.runtime import thread_pool as pool, vm
     bits(4)
     counts = np.zeros(64, np.int64)
     def count(operands, sizes, begin, end, context):
@@ -266,7 +266,7 @@ def test_importing_starts_no_threads():
     before = count()
     import staticgrad
     imported = count() - before
-    from staticgrad.compiler import blas
+    from staticgrad.compiler.gemm import blas
     blas.library()
     print(imported, count() - before)
     """

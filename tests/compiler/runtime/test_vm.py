@@ -294,7 +294,7 @@ def test_a_call_without_llvm_goes_by_ctypes(monkeypatch):
 SCRIPT = """
 import warnings
 warnings.simplefilter("error")
-from staticgrad.compiler import pool, vm
+from staticgrad.compiler.runtime import thread_pool as pool, vm
 from staticgrad.compiler.runtime.assembler import Assembler, Cell
 pool.available = bool  # Numba caches the launch of its own layers alone
 print(Assembler().finish().run(Cell(0)), vm._launches[0].cache_hits)
