@@ -10,5 +10,5 @@ from pathlib import Path
 
 if __name__ == "__main__":
     root = Path(__file__).resolve().parent.parent
-    sys.path[:0] = [str(root), str(root / "tests")]
+    sys.path[:0] = [str(root), str(root / "tests" / "support")]
     runpy.run_module("benchmarks.gpu", run_name="__main__")

@@ -1,7 +1,8 @@
 """The steps of a Plan on a device: work, and the control flow that the host follows.
 
-Addresses are not known yet: a BufferAddress is a buffer, and bytes from where it begins. What
-kernels do is for the device alone, other instructions are as they are on the cpu.
+Addresses are not known yet: a BufferAddress is a buffer, and bytes from where it
+begins. What kernels do is for the device alone, other instructions are as they are on
+the cpu.
 """
 
 from __future__ import annotations

@@ -3,14 +3,16 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
-HERE = os.path.dirname(__file__)
+ROOT = Path(__file__).resolve().parents[2]
+SUPPORT = ROOT / "tests" / "support"
 
 
 def test_kernels_without_shuffles_run_in_numbas_simulator():
-    path = os.pathsep.join([os.path.dirname(HERE), HERE])
+    path = os.pathsep.join([str(ROOT), str(SUPPORT)])
     surroundings = os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": path}
-    command = [sys.executable, os.path.join(HERE, "cuda_simulated.py")]
+    command = [sys.executable, str(SUPPORT / "cuda_simulated.py")]
     out = subprocess.run(command, capture_output=True, text=True, env=surroundings)
     wanted = ["elementwise", "column", "gather", "scan", "integers"]
     assert out.stdout.split() == wanted, out.stderr[-2000:]

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPT = Path(__file__).with_name("raising.py")
-ROOT = SCRIPT.parents[1]
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "tests" / "support" / "raising.py"
 
 
 def test_computed_arguments_arrive_from_code_of_another_process(tmp_path):

@@ -47,4 +47,4 @@ def test_what_the_readme_points_to_exists() -> None:
             names = re.findall(r"`(\w+\*?)`", cell)
             assert names
             for name in names:
-                assert list((ROOT / folder).glob(f"{name}.py")), name
+                assert list((ROOT / folder).rglob(f"{name}.py")), name

@@ -35,7 +35,7 @@ def run(script, prelude=PRELUDE, **environment):
         [sys.executable, "-c", prelude + textwrap.dedent(script)],
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")]),
             **environment,
         },
         capture_output=True,
