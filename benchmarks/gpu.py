@@ -31,6 +31,8 @@ from staticgrad.ir.op import OPS, Gather, Scatter
 from staticgrad.ops.movement.checked_index import checked
 from staticgrad.train import cuda_loop
 from staticgrad.train.data import dataset
+from staticgrad.train.run import Run, evaluation
+from staticgrad.train.training_loop import TrainingLoop, validation
 
 BUDGET_SECONDS = 330.0
 FEATURE_ERROR = 1e-4  # of float32, relative to the larger of the value and 1
@@ -303,16 +305,17 @@ def mlp_step(report, device):
     with using(device):
         trainer = sg.Trainer(loss, optimizer=sg.optim.Adam(1e-3), target="cuda")
     ready = dataset(trainer._objective.inputs, data)
-    feed = cuda_loop.CudaFeed(trainer._steps[0], ready, 128, ["loss"])
-    feed.upload()
-    feed.cells.write("order", np.arange(128 * 64), np.int64)
+    run = Run(evaluation(["loss"], ready.samples, 128))
+    scoring = TrainingLoop(run, validation(run, trainer._steps[0], ready))
+    feed = cuda_loop.CudaFeed(*scoring.steps)
+    feed.start()
 
     def steps():
-        feed.cells.write("cells", np.zeros(cuda_loop.CELLS), np.int64)
-        feed.full.run(64)
+        feed.write("cells", np.zeros(cuda_loop.CELLS), np.int64)
+        feed.batches[0].run(64)
 
     seconds = seconds_of(device, steps) / 64
-    launches = len(feed.full.frame.sized.steps) + 3
+    launches = len(feed.batches[0].frame.sized.steps) + 3
     return {"us per step": 1e6 * seconds, "launches per step": launches, "goal us": 30}
 
 

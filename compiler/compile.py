@@ -46,8 +46,8 @@ from staticgrad.compiler.passes.stabilise import stabilise
 from staticgrad.compiler.passes.trim_bodies import trim_bodies
 from staticgrad.compiler.passes.unroll_windows import all_taps, taps
 from staticgrad.compiler.passes.widen import widen
-from staticgrad.compiler.runtime.executable import Target
 from staticgrad.compiler.runtime.explanation import Change
+from staticgrad.compiler.runtime.target import Target
 from staticgrad.compiler.runtime.targets.cpu_target import CpuTarget
 from staticgrad.compiler.runtime.targets.reference import needed
 from staticgrad.compiler.runtime.targets.reference_target import ReferenceTarget

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NoReturn, Protocol, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 
 from staticgrad.errors import NonFiniteError
@@ -31,9 +32,29 @@ class Runner(Protocol):
 
         ``guarded(step)`` calls a step that may raise.
         """
+        return None
 
     def repeat(self, times: int) -> None:
         """Run so many times in one call."""
+        for _ in range(times):
+            self.run()
+
+
+class CopyingRunner(Runner):
+    """Fixed outputs that take what ``call()`` gives, of these (shape, dtype)."""
+
+    def __init__(
+        self,
+        call: Callable[[], Sequence[Array]],
+        shapes: Iterable[tuple[tuple[int, ...], npt.DTypeLike]],
+    ) -> None:
+        self._call = call
+        self.outputs = [np.empty(shape, dtype) for shape, dtype in shapes]
+
+    def run(self) -> None:
+        """Write the outputs anew."""
+        for output, value in zip(self.outputs, self._call(), strict=True):
+            np.copyto(output, value)
 
 
 class Bound:

@@ -10,8 +10,9 @@ import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from weakref import WeakSet
 
 import numpy as np
@@ -20,17 +21,11 @@ import numpy.typing as npt
 from staticgrad.compiler.kernel_ir.plan import Plan
 from staticgrad.compiler.runtime.arguments import Signature
 from staticgrad.compiler.runtime.bound import Bound, Runner, Unflatten
-from staticgrad.compiler.runtime.explanation import (
-    Change,
-    explain,
-    explain_changes,
-    explain_cuda,
-)
+from staticgrad.compiler.runtime.explanation import Change, explain_changes
 from staticgrad.compiler.runtime.frame import Frame
-from staticgrad.compiler.runtime.profile import Profile, profile
+from staticgrad.compiler.runtime.profile import Profile
 from staticgrad.compiler.runtime.taps import Tap, Tapping, check_inputs, checked, warn
-from staticgrad.compiler.runtime.targets.cpu_target import CpuTarget, Route
-from staticgrad.compiler.runtime.targets.reference_target import ReferenceTarget
+from staticgrad.compiler.runtime.target import Target
 from staticgrad.errors import GraphError, NonFiniteError
 from staticgrad.ir.lazy_module import Later
 from staticgrad.ir.node import Input, Tensor
@@ -41,12 +36,13 @@ pictures = Later("staticgrad.pictures")  # they draw what is above them: when as
 
 
 if TYPE_CHECKING:
-    from staticgrad.compiler.runtime.targets.cuda_target import CudaTarget
+    from staticgrad.compiler.runtime.targets.cpu_target import Route
+
+T = TypeVar("T")
 
 Array = npt.NDArray[Any]
 Trace = Callable[[Sequence[Array]], NonFiniteError | None]
 Changes = Callable[[Sequence[Tap], Mapping[str, int] | None], Sequence[Change]]
-Target: TypeAlias = "CpuTarget | CudaTarget | ReferenceTarget"
 
 
 @dataclass(frozen=True)
@@ -140,7 +136,7 @@ class Executable:
         self._is_leaf = results == 1 and _is_leaf(unflatten)
         self._route: Route | None = None
         self._sizes: Mapping[str, int] | None = _static(inputs, sizes)
-        if self._sizes is not None and not isinstance(target, ReferenceTarget):
+        if self._sizes is not None:
             target.plan(self._sizes)
 
     def __reduce__(self) -> NoReturn:
@@ -177,9 +173,7 @@ class Executable:
     def _given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """The values in the order of the inputs, those on a GPU as DeviceArrays."""
         values = self._signature.arrange(args, kwargs)
-        if self.target.name == "cuda":
-            return self.target.seen(self._signature.names, values)
-        return self._signature.on_host(values)
+        return self.target.given(self._signature, values)
 
     def _arranged(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         return self._signature.arrays(self._given(args, kwargs))
@@ -192,25 +186,27 @@ class Executable:
         arrays on the GPU, of the inputs' dtypes and contiguous: nothing goes through
         the host then. GraphError for another target than "cuda".
         """
-        if self.target.name != "cuda":
-            raise GraphError(
-                f"on_device requires target 'cuda', got {self.target.name!r}; compile "
-                f"for it, or call the executable{at(here())}"
-            )
-        values = self._arranged(args, kwargs)
-        sizes = self._sizes = self._signature.sizes(values)
-        try:
-            outputs = self.target.call_on_device(values, sizes)
-        except NonFiniteError as error:
-            raise (self._trace(_on_host(values)) or error) from None
+        outputs = self._run(self.target.call_on_device, args, kwargs)
         return self._unflatten(outputs[: self._results])
+
+    def _run(
+        self, run: Callable[[list[Array], dict[str, int]], T],
+        args: Sequence[Any], kwargs: Mapping[str, Any],
+    ) -> T:  # fmt: skip
+        """What ``run(arrays, sizes)`` gives for the arguments of a call."""
+        arrays = self._arranged(args, kwargs)
+        sizes = self._sizes = self._signature.sizes(arrays)
+        try:
+            return run(arrays, sizes)
+        except NonFiniteError as error:
+            raise (self._trace(_on_host(arrays)) or error) from None
 
     def _called(self, arrays: list[Array]) -> Sequence[Array]:
         sizes = self._sizes = self._signature.sizes(arrays)
         target = self.target
-        if not isinstance(target, CpuTarget):
-            return target.call(arrays, sizes)
         route = self._route = target.route(arrays, sizes)
+        if route is None:
+            return target.call(arrays, sizes)
         if target is not self.target:  # tapped meanwhile, by another thread
             self._route = None
         return route.run(arrays)
@@ -326,7 +322,7 @@ class Executable:
 
     def frame(self, sizes: Mapping[str, int] | None = None) -> Frame:
         """A frame with arrays of its own for inputs and outputs, for other programs."""
-        frame = self._native().frame(dict(sizes or {}))
+        frame = self.target.program_frame(dict(sizes or {}))
         return frame.own(self.inputs, self._results)
 
     def explain(self, passes: bool = False) -> str:
@@ -342,12 +338,7 @@ class Executable:
         ['  stabilise: 4 -> 2 nodes (add 1 -> 0']
         """
         notes = (*self.notes, *self._signature.notes.values())
-        if isinstance(self.target, CpuTarget):
-            text = explain(self.target, self.inputs, notes)
-        elif self.target.name == "cuda":
-            text = explain_cuda(self.target, self.inputs, notes)
-        else:
-            text = "\n".join(["target reference: node by node with NumPy", *notes])
+        text = self.target.explain(self.inputs, notes)
         if not passes:
             return text
         sizes = self._sizes
@@ -374,29 +365,11 @@ class Executable:
                 f"profile requires at least 1 run, got {times}; 100 is usual"
                 f"{at(here())}"
             )
-        target = self.target
-        if not isinstance(target, CpuTarget):
-            raise GraphError(
-                f"profile requires target 'cpu', got {target.name!r}; compile it for "
-                f"the cpu; for times on a GPU run the program under Nsight Systems "
-                f"(nsys profile){at(here())}"
-            )
-        arrays = self._arranged(args, kwargs)
-        sizes = self._sizes = self._signature.sizes(arrays)
-        try:
-            return profile(target, arrays, sizes, times)
-        except NonFiniteError as error:
-            raise (self._trace(arrays) or error) from None
+        return self._run(partial(self.target.profile, times=times), args, kwargs)
 
     def source(self) -> str:
         """The generated code of all kernels, each once."""
-        if isinstance(self.target, CpuTarget):
-            sources = (kernel.source for kernel in self.target.code.natives)
-            return "\n\n".join(dict.fromkeys(sources))
-        if self.target.name == "cuda":
-            texts = (source.text for source in self.target.code.sources if source)
-            return "\n\n".join(dict.fromkeys(texts))
-        return ""
+        return self.target.source()
 
     @property
     def memory(self) -> Memory:
@@ -406,17 +379,10 @@ class Executable:
                 "memory requires sizes, got none; call the executable once or give "
                 f"compile(sizes={{...}}){at(here())}"
             )
-        if self.target.name == "cuda":
-            return Memory(self.target.plan(self._sizes))
-        return Memory(self._native().plan(self._sizes))
-
-    def _native(self) -> CpuTarget:
-        if isinstance(self.target, CpuTarget):
-            return self.target
-        raise GraphError(
-            f"the executable requires target 'cpu', got {self.target.name!r}, which "
-            f"has no such frames or plan; compile it again{at(here())}"
-        )
+        plan = self.target.plan(self._sizes)
+        if plan is None:
+            raise self.target.without_frames()
+        return Memory(plan)
 
 
 def _on_host(values: Sequence[Any]) -> list[Array]:

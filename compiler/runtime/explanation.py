@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -12,13 +12,13 @@ from staticgrad.compiler.kernel_ir.plan import Plan
 from staticgrad.compiler.kernel_ir.schedule import Schedule
 from staticgrad.compiler.runtime import threads
 from staticgrad.compiler.runtime.failures import foreign
-from staticgrad.compiler.runtime.targets.cpu_target import CpuTarget
+from staticgrad.compiler.runtime.native_code import NativeCode
 from staticgrad.ir.graph import Graph, with_nested
 from staticgrad.ir.node import Input
 from staticgrad.ir.size import evaluate
 
 if TYPE_CHECKING:
-    from staticgrad.compiler.runtime.targets.cuda_target import CudaTarget
+    from staticgrad.compiler.cuda.cuda_code import CudaCode
 
 
 Sizes: TypeAlias = Mapping[str, int] | None
@@ -98,36 +98,38 @@ def _counts(schedule: Schedule, sizes: Sizes) -> list[tuple[int, str]]:
     return counts
 
 
-def explain(target: CpuTarget, inputs: Sequence[Input], notes: Sequence[str]) -> str:
-    """What `target` consists of, what was compiled for it and what was only planned."""
+def explain(
+    code: NativeCode, writes: bool, planned: Collection[Plan], inputs: Sequence[Input],
+    notes: Sequence[str],
+) -> str:  # fmt: skip
+    """What the cpu's `code` consists of, what was compiled and what only planned."""
     lines = [f"target cpu, {threads.get_num_threads()} threads{_layer()}"]
     lines += [f"input {leaf.name}: {leaf.type}" for leaf in inputs]
-    lines += _kernel_lines(target)
-    lines += _plan_lines(target)
+    lines += _kernel_lines(code, writes)
+    lines += _plan_lines(planned)
     lines += [f"note: {note}" for note in notes]
     return "\n".join(lines)
 
 
 def explain_cuda(
-    target: CudaTarget, inputs: Sequence[Input], notes: Sequence[str]
-) -> str:
-    """What `target` launches, and how each kernel is spread over the device."""
-    lines = [f"target cuda, {target.device.name}"]
+    name: str, code: CudaCode, planned: Collection[Plan], inputs: Sequence[Input],
+    notes: Sequence[str],
+) -> str:  # fmt: skip
+    """What `code` launches, and how each kernel is spread over the device `name`."""
+    lines = [f"target cuda, {name}"]
     lines += [f"input {leaf.name}: {leaf.type}" for leaf in inputs]
-    sources = target.code.sources
+    sources = code.sources
     different = {source.canonical for source in sources if source is not None}
     lines.append(f"{len(sources)} kernels, {len(different)} different sources")
-    for number, (kernel, source) in enumerate(
-        zip(target.code.loops, sources, strict=True)
-    ):
-        if number == target.code.schedule.commit:
+    for number, (kernel, source) in enumerate(zip(code.loops, sources, strict=True)):
+        if number == code.schedule.commit:
             lines.append("  ---- commit: nothing below can fail ----")
         how = "cuBLAS" if isinstance(kernel, GemmKernel) else "on the host"
         if source is not None and source.mapping is not None:
             how = f"by {source.mapping.worker}"
         lines.append(f"  {number}: {kernel.name}{_axes(kernel)}  {how}")
         lines += _calls_of_python(kernel)
-    plans = [line for p in target.planned for line in (_plan_line(p), *_again_lines(p))]
+    plans = [line for p in planned for line in (_plan_line(p), *_again_lines(p))]
     lines += [f"  {line}" for line in dict.fromkeys(plans)]
     return "\n".join(lines + [f"note: {note}" for note in notes])
 
@@ -137,20 +139,20 @@ def _layer() -> str:
     return f" ({name})" if name else ""
 
 
-def _kernel_lines(target: CpuTarget) -> list[str]:
-    natives = target.code.natives
+def _kernel_lines(code: NativeCode, writes: bool) -> list[str]:
+    natives = code.natives
     different = {native.address: native for native in reversed(natives)}.values()
     compiled = [native for native in different if not native.cached]
     seconds = sum(native.seconds for native in natives)
-    schedule = target.code.schedule
+    schedule = code.schedule
     lines = [
         f"{len(schedule.kernels)} kernels, {len(different)} different: "
         f"{len(compiled)} compiled, {len(different) - len(compiled)} from the cache, "
         f"in {seconds:.3f} s"
     ]
     remaining = iter(natives)
-    for number, kernel in enumerate(target.code.loops):
-        if number == schedule.commit and target.writing is not None:
+    for number, kernel in enumerate(code.loops):
+        if number == schedule.commit and writes:
             lines.append("  ---- commit: nothing below can fail ----")
         if isinstance(kernel, GemmKernel):
             how = f"product of {kernel.m} x {kernel.k} and {kernel.k} x {kernel.n}"
@@ -182,8 +184,7 @@ def _axes(kernel: LoopKernel | GemmKernel) -> str:
     return "[" + ", ".join(map(str, kernel.axes)) + "]"
 
 
-def _plan_lines(target: CpuTarget) -> list[str]:
-    plans = list(target.planned)
+def _plan_lines(plans: Collection[Plan]) -> list[str]:
     many = "plan" if len(plans) == 1 else "plans"
     lines = [f"{len(plans)} {many}, each without recompilation:"] if plans else []
     counts = Counter(_plan_line(plan) for plan in plans)

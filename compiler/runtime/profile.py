@@ -11,14 +11,12 @@ first-level cache may be gone; times below about 50 ns are within the clock's no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from staticgrad.compiler.kernel_ir.kernel_roles import kernel_roles
 from staticgrad.compiler.kernel_ir.kernels import Site
@@ -26,10 +24,8 @@ from staticgrad.compiler.runtime import vm
 from staticgrad.compiler.runtime.calling import Machine
 from staticgrad.compiler.runtime.frame import Frame
 from staticgrad.compiler.runtime.instructions import Sized
-from staticgrad.compiler.runtime.targets.cpu_target import CpuTarget
 from staticgrad.ir.node import bring_home
 
-Array = npt.NDArray[Any]
 WIDTH = 44  # of names in the table
 
 
@@ -96,25 +92,25 @@ class Profile:
 
 
 def profile(
-    target: CpuTarget, arrays: Sequence[Array], sizes: Mapping[str, int], times: int
-) -> Profile:
-    """Run `times` times on `arrays`; parameters and states are then as before."""
-    pool = target.pool(sizes)
-    frame = Frame(pool.sized)
-    outputs = pool.outputs()
-    frame.connect((*arrays, *outputs))
-    spans = list(_spans(pool.sized))
-    stored = [b.leaf for b in pool.sized.code.root.buffers if b.leaf is not None]
+    machine: Machine, frame: Frame, sized: Sized,
+    writing: AbstractContextManager[object] | None, times: int,
+) -> Profile:  # fmt: skip
+    """Run `frame` of `sized` `times` times; what is stored is then as before.
+
+    `writing` is the lock of those who write it, if anything is.
+    """
+    spans = list(_spans(sized))
+    stored = [b.leaf for b in sized.code.root.buffers if b.leaf is not None]
     bring_home()
-    with target.writing or nullcontext():  # no step between, which would be undone
-        kept = [(leaf, leaf.value) for leaf in stored] if target.writing else []
+    with writing or nullcontext():  # no step between, which would be undone
+        kept = [(leaf, leaf.value) for leaf in stored] if writing else []
         try:
-            taken = [_timed(pool.machine, frame, spans) for _ in range(times + 1)][1:]
+            taken = [_timed(machine, frame, spans) for _ in range(times + 1)][1:]
         finally:
             for leaf, value in kept:
                 leaf.value = value
     *seconds, empty = np.median(np.array(taken), axis=0).tolist()
-    found = _parts(pool.sized, spans, [max(took - empty, 0.0) for took in seconds])
+    found = _parts(sized, spans, [max(took - empty, 0.0) for took in seconds])
     return Profile(tuple(found), times)
 
 

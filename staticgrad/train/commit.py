@@ -77,7 +77,7 @@ def _clips(clip: Any) -> tuple[Clip, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Updates, what has to be finite before them, and what is told once a commit.
+    """Updates, what has to be finite before them, and what is reported once a commit.
 
     `finite_step` says whether the step counts, where steps may be skipped.
     """
@@ -127,9 +127,9 @@ def committed(
     weight, which is NaN where a loss was not.
     """
     ok = counts(rules, loss, grads, scale)
-    per_update_metrics: dict[str, Tensor] = {}
+    metrics: dict[str, Tensor] = {}
     if rules.on_nonfinite == "replace":
-        per_update_metrics["replaced"] = ops.logical_not(all_finite(grads))
+        metrics["replaced"] = ops.logical_not(all_finite(grads))
         grads = [ops.nan_to_num(g) for g in grads]
     hit: Tensor | None = None
     for clip in rules.clip:
@@ -137,18 +137,16 @@ def committed(
         hit = found if hit is None else ops.logical_or(hit, found)
     pairs = optimizer.updates(list(grads), list(params))
     if optimizer.schedule is not None:
-        per_update_metrics["learning_rate"] = optimizer.current_rate
+        metrics["learning_rate"] = optimizer.current_rate
     if hit is not None:
-        per_update_metrics["clipped"] = hit if ok is None else ops.logical_and(hit, ok)
+        metrics["clipped"] = hit if ok is None else ops.logical_and(hit, ok)
     if ok is not None:
-        per_update_metrics["skipped"] = ops.logical_not(ok)
+        metrics["skipped"] = ops.logical_not(ok)
         pairs = where_finite(ok, pairs)
     if scale is not None and ok is not None:
-        per_update_metrics["loss_scale"] = scale.value * 1.0
+        metrics["loss_scale"] = scale.value * 1.0
         pairs += scale.updates(ok)
-    numbers = {
-        name: ops.astype(mark, "float64") for name, mark in per_update_metrics.items()
-    }
+    numbers = {name: ops.astype(mark, "float64") for name, mark in metrics.items()}
     return Commit(tuple(pairs), numbers, ok)
 
 

@@ -25,7 +25,7 @@ from staticgrad.ir.source import at, here
 BATCH = Size.symbol("batch")
 
 Array = npt.NDArray[Any]
-Seen = Callable[[Sequence[str], Sequence[Any]], list[Any]]
+Given = Callable[[Signature, Sequence[Any]], list[Any]]
 BatchAxis = int | None | Mapping[str, int | None]
 
 
@@ -121,23 +121,21 @@ def dataset(
     data: Mapping[str, Any],
     batch_axis: BatchAxis = None,
     may_be_empty: bool = False,
-    seen: Seen | None = None,
+    given: Given = Signature.on_host,
 ) -> Dataset:
     """The Dataset of `data`, one array per input of `inputs`.
 
     `batch_axis` (a number for every input, or a dict) takes the place of the axis
-    named ``batch``. ``seen(names, values)`` finds what lies on a GPU; without it that
-    is refused. Raises GraphError for missing or unknown names and unequal lengths,
+    named ``batch``. ``given(signature, values)`` says what lies on a GPU, or refuses
+    it. Raises GraphError for missing or unknown names and unequal lengths,
     ValueError for empty data unless it `may_be_empty`, DTypeError and ShapeError as a
     call does.
     """
     _require_names(inputs, data)
-    names = [leaf.name for leaf in inputs]
-    values = [data[name] for name in names]
-    given = seen(names, values) if seen else Signature(inputs).on_host(values)
+    values = given(Signature(inputs), [data[leaf.name] for leaf in inputs])
     columns = tuple(
         _column(leaf, value, batch_axis)
-        for leaf, value in zip(inputs, given, strict=True)
+        for leaf, value in zip(inputs, values, strict=True)
     )
     lengths = {
         column.leaf.name: column.array.shape[column.axis]

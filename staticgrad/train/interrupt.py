@@ -17,23 +17,26 @@ from contextlib import contextmanager
 from typing import Any
 
 from staticgrad.compiler.runtime.assembler import Cell
+from staticgrad.compiler.runtime.vm import STOPPED
 
 # Waiting without a limit is interruptible by signals on POSIX only.
 _PATIENCE = None if os.name == "posix" else 0.02
 
 
-def run_interruptibly(work: Callable[[], int], stop: Cell) -> int:
-    """What `work` returns, or its exception; KeyboardInterrupt if Ctrl-C came.
+def completed(work: Callable[[Cell], int]) -> int:
+    """The code that ``work(stop)`` returns, or its exception.
 
-    On Ctrl-C `stop` is set to 1, which makes `work` return soon.
+    Ctrl-C sets the cell `stop` to 1, which makes `work` return soon; KeyboardInterrupt
+    is raised then, and where the code is STOPPED.
     """
+    stop = Cell(0)
     results: list[int] = []
     errors: list[BaseException] = []
     done = threading.Event()
 
     def body() -> None:
         try:
-            results.append(work())
+            results.append(work(stop))
         except BaseException as error:  # noqa: BLE001  # raised by the caller
             errors.append(error)
         finally:
@@ -44,7 +47,7 @@ def run_interruptibly(work: Callable[[], int], stop: Cell) -> int:
         _wait(done, stop)
     if errors:
         raise errors[0]
-    if interrupts:
+    if interrupts or results[0] == STOPPED:
         raise KeyboardInterrupt
     return results[0]
 

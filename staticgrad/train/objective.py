@@ -52,8 +52,8 @@ class TrainedLoss:
 class Phase:
     """One part of a step, an executable of its own.
 
-    `scalars` are told for each batch, `per_update_metrics` for each update; `finite`
-    have to be so before anything is written. `group` is what follows several
+    `scalars` are reported for each batch, `per_update_metrics` for each update;
+    `finite` have to be so before anything is written. `group` is what follows several
     micro-batches, `sums` what they sum up.
     """
 
@@ -95,7 +95,7 @@ class Objective:
 
     @property
     def per_update_metrics(self) -> tuple[str, ...]:
-        """The names of what is told once an update."""
+        """The names of what is reported once an update."""
         return tuple(name for phase in self.phases for name in phase.per_update_metrics)
 
 
@@ -231,10 +231,8 @@ def _samples(loss: Tensor) -> Tensor:
     return ops.constant(np.float64(1))
 
 
-def _renamed(
-    part: TrainedLoss, per_update_metrics: dict[str, Tensor]
-) -> dict[str, Tensor]:
-    return {_name(part, name): tensor for name, tensor in per_update_metrics.items()}
+def _renamed(part: TrainedLoss, metrics: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {_name(part, name): tensor for name, tensor in metrics.items()}
 
 
 def _name(part: TrainedLoss, word: str) -> str:
@@ -317,7 +315,7 @@ def _shared_out(reported: Sequence[Mapping[str, Tensor]]) -> list[list[Pair]]:
 
 
 def _moves(reported: Sequence[Mapping[str, Tensor]]) -> list[Move]:
-    """How batch norms in the graphs of what is told move their running statistics."""
+    """How batch norms in the graphs of `reported` move their running statistics."""
     graphs = dict.fromkeys(g for part in reported for g in homes(part.values()))
     return [move for graph in graphs for move in graph.shared.get(MOVES, ())]
 

@@ -1,7 +1,7 @@
 """A run of training: where it stands, in memory that the program and Python share.
 
 Everything that a run needs to go on later is here: the epoch, the samples seen in it,
-the permutation, the sums so far and the history. The training program (native_loop.py)
+the permutation, the sums so far and the history. The training loop (training_loop.py)
 writes it; the progress bar reads it meanwhile; Trainer saves it.
 """
 
@@ -36,8 +36,8 @@ class RunSettings:
     """What must stay as it was for a run to be resumed.
 
     `first_epoch` counts from the first epoch that the trainer ever ran, so that two
-    fits in a row shuffle as one. `per_update_metrics` are told once an update, which
-    comes after `accumulate` batches. `gates` are, where steps may be skipped, the
+    fits in a row shuffle as one. `per_update_metrics` are reported once an update,
+    which comes after `accumulate` batches. `gates` are, where steps may be skipped, the
     losses that have to be finite for a batch to count in the mean of each of `names`.
     """
 
@@ -73,16 +73,34 @@ class RunSettings:
         return tuple(f"val_{n}" for n in self.names) if self.validation_samples else ()
 
 
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A scalar that an executable reports, and where it is added up.
+
+    It weighs as much as a batch has samples, or 1 if `once`; the mean divides by
+    `weight`. With a `must_be_finite` it counts only where the scalar of that name, of
+    the same executable, is finite; `counted` counts the samples of batches where it is
+    itself. `column` takes the value of each step.
+    """
+
+    name: str
+    total: Cell
+    weight: Cell | int
+    once: bool = False
+    must_be_finite: str | None = None
+    counted: Cell | None = None
+    column: Array | None = None
+
+
 class Run:
     """The cells, sums, permutation and history of one call of fit.
 
     `epoch` counts over the trainer's life; `started` is 1 within an epoch; `seen` are
     the samples of the epoch whose steps are done; `row` is the next row of the history;
-    `commits` are the updates of the epoch. `must_be_finite` has, by name, the loss that
-    has to be finite for a value to count, `counted` the samples of batches where it
-    was. In groups of batches `phase` is the phase being run, `group_seen` and
-    `group_steps` are where its group began. `ended` is 1 once a callback has ended the
-    run.
+    `commits` are the updates of the epoch; `counted` has, by loss, the samples of
+    batches where it was finite, if others do not count. In groups of batches `phase` is
+    the phase being run, `group_seen` and `group_steps` are where its group began.
+    `ended` is 1 once a callback has ended the run.
     """
 
     def __init__(self, settings: RunSettings) -> None:
@@ -94,7 +112,6 @@ class Run:
         self.steps = Cell(0)
         self.row = Cell(0)
         self.commits = Cell(0)
-        self.must_be_finite = dict(zip(settings.names, settings.gates, strict=False))
         self.counted = {loss: Cell(0) for loss in settings.gates}
         self.phase = Cell(0)
         self.group_seen = Cell(0)
@@ -103,7 +120,6 @@ class Run:
         self.seed = Cell((settings.seed + 2**63) % 2**64 - 2**63)
         self.order = np.arange(settings.samples, dtype=np.int64)
         reported = (*settings.names, *settings.per_update_metrics)
-        self.totals = {name: Cell(0.0, np.float64) for name in reported}
         length = min(settings.steps, settings.epochs * settings.steps_per_epoch)
         self.columns: History = {
             name: np.zeros(length if settings.per_step(name) else settings.epochs)
@@ -111,39 +127,19 @@ class Run:
         }
         for name in settings.validated_names:
             self.columns[name] = np.zeros(settings.epochs)
+        self.sums = {name: self._sum(name) for name in reported}
 
-    def weight(self, name: str) -> Cell:
-        """What the sum of an epoch is divided by: updates, or samples."""
-        if name in self.settings.per_update_metrics:
-            return self.commits
-        must_be_finite = self.must_be_finite.get(name)
-        return self.seen if must_be_finite is None else self.counted[must_be_finite]
-
-    def start_epoch(self) -> None:
-        """Clear the sums, for loops in Python; the order of samples is theirs."""
-        for total in self.totals.values():
-            total.value = 0.0
-        for cell in (self.seen, self.commits, *self.counted.values()):
-            cell.value = 0
-        self.start_group()
-        self.started.value = 1
-
-    def start_group(self) -> None:
-        """A group of batches begins with the first phase, here."""
-        self.phase.value = 0
-        self.group_seen.value = self.seen.value
-        self.group_steps.value = self.steps.value
-
-    def finish_epoch(self) -> None:
-        """The means of the epoch, into its row."""
-        for name, total in self.totals.items():
-            if not self.settings.per_step(name):
-                weight = self.weight(name).value
-                mean = total.value / weight if weight else np.nan
-                self.columns[name][self.row.value] = mean
-        self.row.value += 1
-        self.epoch.value += 1
-        self.started.value = 0
+    def _sum(self, name: str) -> Sum:
+        settings, once = self.settings, name in self.settings.per_update_metrics
+        must_be_finite = dict(zip(settings.names, settings.gates, strict=False)).get(
+            name
+        )
+        samples = self.seen if must_be_finite is None else self.counted[must_be_finite]
+        return Sum(
+            name, Cell(0.0, np.float64), self.commits if once else samples, once,
+            must_be_finite, counted=self.counted.get(name), column=self.columns[name] if
+            settings.per_step(name) else None,
+        )  # fmt: skip
 
     @property
     def done(self) -> bool:
@@ -178,17 +174,17 @@ class Run:
             where += "; the position is counted within its batch"
         return _noted(error, where)
 
+    def arrays(self) -> dict[str, Array]:
+        """What is saved of it, by name, to be read and written."""
+        found: dict[str, Array] = {f"column.{n}": c for n, c in self.columns.items()}
+        found |= {f"total.{name}": one.total.array for name, one in self.sums.items()}
+        found |= {f"counted.{loss}": c.array for loss, c in self.counted.items()}
+        return found | ({"order": self.order} if self.started.value else {})
+
     def saved(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Arrays and facts from which `restored` makes the run again."""
-        arrays: dict[str, Array] = {f"column.{n}": c for n, c in self.columns.items()}
-        if self.started.value:
-            arrays["order"] = self.order
-        for name, total in self.totals.items():
-            arrays[f"total.{name}"] = total.array
-        for loss, counted in self.counted.items():
-            arrays[f"counted.{loss}"] = counted.array
         cells = {name: getattr(self, name).value for name in _CELLS}
-        return arrays, {"settings": asdict(self.settings), "cells": cells}
+        return self.arrays(), {"settings": asdict(self.settings), "cells": cells}
 
 
 _CELLS = (
@@ -209,15 +205,9 @@ def restored(
     run = Run(settings or RunSettings(**old))
     for name in _CELLS:
         getattr(run, name).value = facts["cells"].get(name, 0)
-    if run.started.value:
-        run.order[...] = arrays["order"]
-    for name, column in run.columns.items():
-        known = arrays[f"column.{name}"]
-        column[: len(known)] = known[: len(column)]
-    for name, total in run.totals.items():
-        total.array[...] = arrays[f"total.{name}"]
-    for loss, counted in run.counted.items():
-        counted.array[...] = arrays[f"counted.{loss}"]
+    for name, array in run.arrays().items():
+        known = arrays[name]
+        array[: len(known)] = known[: len(array)]  # columns may be longer now
     return run
 
 

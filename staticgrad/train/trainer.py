@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -19,26 +18,25 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.compiler.kernel_ir.plan import Plan
-from staticgrad.compiler.runtime.assembler import Cell
 from staticgrad.compiler.runtime.executable import Executable, Memory
 from staticgrad.compiler.runtime.profile import Profile
 from staticgrad.compiler.runtime.taps import Tap
-from staticgrad.compiler.runtime.vm import STOPPED
 from staticgrad.compiling import compile as compile_graph
 from staticgrad.errors import GraphError
 from staticgrad.ir.lazy_module import Later
 from staticgrad.ir.node import State, Tensor
 from staticgrad.ir.source import at, here
 from staticgrad.optim import Clip, Optimizer
-from staticgrad.train import native_loop, python_loop, saving, snapshot
+from staticgrad.train import saving, snapshot
 from staticgrad.train.amp import LossScale
 from staticgrad.train.callbacks import Callback, advance, listed
 from staticgrad.train.commit import CheckFinite, OnNonfinite, rules
 from staticgrad.train.data import BatchAxis, Dataset, dataset, whole
-from staticgrad.train.interrupt import run_interruptibly
 from staticgrad.train.micro_batches import Grouping
+from staticgrad.train.native_loop import NativeLoop
 from staticgrad.train.objective import objective, parts, scales_of
 from staticgrad.train.progress import shown
+from staticgrad.train.python_loop import PythonLoop
 from staticgrad.train.run import (
     History,
     InPhase,
@@ -49,6 +47,12 @@ from staticgrad.train.run import (
     evaluation,
     lengths,
     resumed,
+)
+from staticgrad.train.training_loop import (
+    TrainingLoop,
+    fitting,
+    tasks,
+    validation,
 )
 from staticgrad.train.watching import GradientWatch, StepTaps
 
@@ -130,9 +134,10 @@ class Trainer:
         self.accumulate = _checked_accumulate(accumulate)
         self.loss_scale, scales = scales_of(loss_scale, len(given))
         chosen = rules(check_finite, on_nonfinite, clip, self.loss_scale is not None)
+        simplify = target != "reference"  # which computes graphs as they were built
         self._objective = goal = objective(
             given, metrics or {}, chosen, scales, self.accumulate, pool_statistics,
-            simplify=target != "reference",
+            simplify,
         )  # fmt: skip
         self._steps: tuple[Executable, ...] = tuple(
             compile_graph(
@@ -142,9 +147,7 @@ class Trainer:
             )
             for phase in goal.phases
         )  # fmt: skip
-        self._taps = StepTaps(
-            given[0].loss, given[0].parameters, simplify=target != "reference"
-        )
+        self._taps = StepTaps(given[0].loss, given[0].parameters, simplify)
         self._group = self._grouping()
         self._stored = snapshot.named_leaves(goal.stored, self._optimizer_states)
         self._plan: Plan | None = None
@@ -190,7 +193,7 @@ class Trainer:
         late = [phase.group for phase in goal.phases if phase.group is not None]
         if not late:
             return None
-        with self._beside():
+        with self._steps[0].target.context():  # on the device of the steps
             commits = tuple(
                 compile_graph(
                     group.per_update_metrics, inputs=(), updates=group.updates,
@@ -199,12 +202,6 @@ class Trainer:
                 for group in late
             )  # fmt: skip
         return Grouping(self.accumulate, commits, goal.sums, goal.inputs)
-
-    def _beside(self) -> AbstractContextManager[None]:
-        """A context in which executables use the device of the steps."""
-        return (
-            cuda_loop.beside(self._steps[0]) if self.target == "cuda" else nullcontext()
-        )
 
     @property
     def optimizer(self) -> Optimizer:
@@ -224,7 +221,7 @@ class Trainer:
     @cached_property
     def _score(self) -> Executable:
         goal = self._objective
-        with self._beside():
+        with self._steps[0].target.context():  # on the device of the steps
             return compile_graph(
                 goal.scalars, inputs=goal.inputs, mode="eval", target=self.target
             )
@@ -280,18 +277,19 @@ class Trainer:
     def step(self, /, **batch: npt.ArrayLike) -> dict[str, float]:
         """One step on one batch; loss and metrics as they were before the update.
 
-        With `accumulate` the update comes with every so many steps; what is told once
-        an update, such as "clipped", is in the result of such a step. So is what later
-        phases tell: they run over all these batches then, of which copies are kept.
+        With `accumulate` the update comes with every so many steps; what is reported
+        once an update, such as "clipped", is in the result of such a step. So is what
+        later phases report: they run over all these batches then, of which copies are
+        kept.
         """
         self._plan = None
         reported: dict[str, Any] = {}
         if self._group is not None:
             reported = self._group.step(self._steps, batch)
-            return {name: float(value) for name, value in reported.items()}
-        for number, step in enumerate(self._steps):
-            with InPhase(number):
-                reported |= step(**batch)
+        else:
+            for number, step in enumerate(self._steps):
+                with InPhase(number):
+                    reported |= step(**batch)
         return {name: float(value) for name, value in reported.items()}
 
     def evaluate(
@@ -310,15 +308,8 @@ class Trainer:
             scores = self._score(**ready.batch(np.arange(0)))
             return {name: float(value) for name, value in scores.items()}
         run = Run(evaluation(self._names, ready.samples, size))
-        if self.target == "reference":
-            _finish(lambda stop: python_loop.score(run, self._score, ready, stop))
-        elif self.target == "cuda":
-            resident = cuda_loop.CudaFeed(self._score, ready, size, self._names)
-            _finish(lambda stop: cuda_loop.score(run, resident, stop))
-        else:
-            feed = native_loop.feed(self._score, ready, size, self._names)
-            program = native_loop.evaluation_program(run, feed)
-            native_loop.require_success(_finish(program.run), run, [(0, feed)])
+        scoring = TrainingLoop(run, validation(run, self._score, ready))
+        self._strategy(scoring).run()
         row = {name: float(column[0]) for name, column in run.columns.items()}
         return {name: row[f"val_{name}"] for name in self._names}
 
@@ -373,10 +364,11 @@ class Trainer:
         if run.done:
             self.history = run.history
             return self.history
-        work = self._work(run, ready, scored)
+        strategy = self._strategy(self._training(run, ready, scored))
+        self._plan = strategy.plan
         try:
             with shown(run, progress):
-                advance(run, work, after)
+                advance(run, strategy.run, after)
         finally:
             self._epochs = run.epoch.value
             self.history = run.history
@@ -385,9 +377,8 @@ class Trainer:
     def _dataset(
         self, data: Data, batch_axis: BatchAxis, may_be_empty: bool = False
     ) -> Dataset:
-        target = self._steps[0].target
-        seen = target.seen if target.name == "cuda" else None
-        return dataset(self._objective.inputs, data, batch_axis, may_be_empty, seen)
+        given = self._steps[0].target.given
+        return dataset(self._objective.inputs, data, batch_axis, may_be_empty, given)
 
     def _settings(
         self, data: Dataset, scored: Dataset | None, epochs: int | None,
@@ -413,45 +404,28 @@ class Trainer:
             self._group.start(self._steps, resuming=old is not None)
         return run
 
-    def _work(
+    def _training(
         self, run: Run, data: Dataset, scored: Dataset | None
-    ) -> Callable[[], object]:
-        """A function that takes `run` as far as its cell ``last_epoch`` says."""
-        score = self._score if scored else None
-        several = self._group is not None or len(self._steps) > 1
-        if self.target == "reference" or (self.target == "cuda" and several):
-            data, scored = data.on_host(), scored and scored.on_host()
-            return lambda: _finish(
-                lambda stop: python_loop.train(
-                    run, self._steps, data, score, scored, stop, self._group
-                )
-            )
-        size = run.settings.batch_size
-        if self.target == "cuda":
-            reported = [*self._objective.phases[0].reported]
-            feeding = cuda_loop.feeds(
-                run, self._steps[0], reported, data, score, scored
-            )
-            self._plan = feeding[0].plan
-            return lambda: _finish(lambda stop: cuda_loop.train(run, *feeding, stop))
-        pairs = zip(self._steps, self._objective.phases, strict=True)
-        feeds = [
-            native_loop.feed(step, data, size, [*phase.reported])
-            for step, phase in pairs
-        ]
-        self._plan = feeds[0].batches[0].frame.sized.plan
-        scorer = None
-        if score is not None and scored is not None:
-            fewer = min(size, scored.samples)
-            scorer = native_loop.feed(score, scored, fewer, self._names)
-        groups = native_loop.groups(self._group, self._objective.phases)
-        program = native_loop.training_program(run, feeds, scorer, groups)
-        sources: list[tuple[int, native_loop.Feed | native_loop.CommitGroup]] = [
-            *enumerate(feeds), *enumerate(groups)
-        ]  # fmt: skip
-        if scorer is not None:
-            sources.append((0, scorer))
-        return lambda: native_loop.require_success(_finish(program.run), run, sources)
+    ) -> TrainingLoop:
+        phases, group = self._objective.phases, self._group
+        steps = tasks(run, self._steps, [phase.reported for phase in phases])
+        ending = () if scored is None else validation(run, self._score, scored)
+        if group is None:
+            return fitting(run, steps, data, ending)
+        updates = [phase.per_update_metrics for phase in phases]
+        commits = tasks(run, group.commits, updates)
+        return fitting(run, steps, data, ending, commits, group)
+
+    def _strategy(
+        self, loop: TrainingLoop
+    ) -> NativeLoop | PythonLoop | cuda_loop.CudaLoop:
+        """The way to carry out `loop` that the target has."""
+        target = self._steps[0].target
+        if target.native_loop:
+            return NativeLoop(loop)
+        if target.gpu is not None and loop.is_plain:
+            return cuda_loop.CudaLoop(loop)
+        return PythonLoop(loop)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write parameters, states, optimiser and the last run to one file.
@@ -475,15 +449,6 @@ class Trainer:
         if self._group is not None:
             self._group.pending.value = facts.get("pending", 0)
             self._group.waiting = snapshot.batches(arrays)
-
-
-def _finish(work: Callable[[Cell], int]) -> int:
-    """The code that `work`, given a stop cell, returns; Ctrl-C sets the cell."""
-    stop = Cell(0)
-    code = run_interruptibly(lambda: work(stop), stop)
-    if code == STOPPED:
-        raise KeyboardInterrupt
-    return code
 
 
 def _checked_accumulate(number: int) -> int:

@@ -209,7 +209,7 @@ def test_a_run_of_groups_is_stopped_saved_and_resumed(polls, monkeypatch, tmp_pa
     expected = whole.fit({"x": X}, **fit)
     first, _ = players("reference", accumulate=3)
     with monkeypatch.context() as patch:
-        patch.setattr("staticgrad.train.trainer.Cell", lambda _: CountingCell(polls))
+        patch.setattr("staticgrad.train.interrupt.Cell", lambda _: CountingCell(polls))
         with pytest.raises(KeyboardInterrupt):
             first.fit({"x": X}, **fit)
     first.save(tmp_path / "stopped")

@@ -13,7 +13,7 @@ from stop_cells import CountingCell
 
 import staticgrad as sg
 from staticgrad.compiler.runtime.assembler import Cell
-from staticgrad.train.interrupt import run_interruptibly
+from staticgrad.train.interrupt import completed
 
 TARGETS = ("reference", "cpu")
 RNG = np.random.default_rng(0)
@@ -65,7 +65,7 @@ def test_the_reference_loop_stops_and_resumes_exactly(polls, monkeypatch):
     expected = whole.fit(DATA, **FIT)
     trainer, graph = make("reference")
     with monkeypatch.context() as patch:
-        patch.setattr("staticgrad.train.trainer.Cell", lambda _: CountingCell(polls))
+        patch.setattr("staticgrad.train.interrupt.Cell", lambda _: CountingCell(polls))
         with pytest.raises(KeyboardInterrupt):
             trainer.fit(DATA, **FIT)
     for name, column in trainer.history.items():
@@ -92,7 +92,7 @@ def fit_with_stops(trainer, monkeypatch, at):
         cells.append(Cell(number))
         return cells[-1]
 
-    monkeypatch.setattr("staticgrad.train.trainer.Cell", new_cell)
+    monkeypatch.setattr("staticgrad.train.interrupt.Cell", new_cell)
     for steps in at:
         arguments = (trainer, cells, len(cells), steps)
         stopper = threading.Thread(target=stop_at, args=arguments)
@@ -121,7 +121,7 @@ def test_a_stopped_run_is_saved_and_resumed_by_another_trainer(monkeypatch, tmp_
     expected = whole.fit(DATA, **FIT)
     first, _ = make()
     with monkeypatch.context() as patch:
-        patch.setattr("staticgrad.train.trainer.Cell", lambda _: Cell(1))
+        patch.setattr("staticgrad.train.interrupt.Cell", lambda _: Cell(1))
         with pytest.raises(KeyboardInterrupt):
             first.fit(DATA, **FIT)
     first.save(tmp_path / "stopped")
@@ -134,7 +134,7 @@ def test_a_stopped_run_is_saved_and_resumed_by_another_trainer(monkeypatch, tmp_
 def test_resuming_with_other_arguments_is_refused(monkeypatch):
     trainer, _ = make()
     with monkeypatch.context() as patch:
-        patch.setattr("staticgrad.train.trainer.Cell", lambda _: Cell(1))
+        patch.setattr("staticgrad.train.interrupt.Cell", lambda _: Cell(1))
         with pytest.raises(KeyboardInterrupt):
             trainer.fit(DATA, **FIT)
     with pytest.raises(sg.GraphError, match="batch_size 8, not 16"):
@@ -238,27 +238,28 @@ def test_a_handler_of_the_users_own_stops_the_run_with_its_exception():
 
     before = signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, 0.05)
-    stop = Cell(0)
+    stops = []
 
-    def work():
+    def work(stop):
+        stops.append(stop)
         while not stop.value:
             time.sleep(0.001)
         return 0
 
     try:
         with pytest.raises(Alarm):
-            run_interruptibly(work, stop)
+            completed(work)
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert stop.value == 1
+    assert [stop.value for stop in stops] == [1]
 
 
 def test_an_exception_of_the_work_is_raised_in_the_caller():
-    def fail():
+    def fail(_):
         raise ZeroDivisionError("in the worker")
 
     with pytest.raises(ZeroDivisionError, match="in the worker"):
-        run_interruptibly(fail, Cell(0))
+        completed(fail)
 
 
 def test_fit_works_outside_the_main_thread():

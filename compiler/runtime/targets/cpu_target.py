@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,15 +23,19 @@ from staticgrad.compiler.kernel_ir.schedule import Buffer, Schedule, stored_by
 from staticgrad.compiler.memory import planner
 from staticgrad.compiler.runtime import vm
 from staticgrad.compiler.runtime.assembler import Assembler, Program
+from staticgrad.compiler.runtime.bound import Runner
 from staticgrad.compiler.runtime.calling import Machine, bound_call
+from staticgrad.compiler.runtime.explanation import explain
 from staticgrad.compiler.runtime.fast_call import Entry, Kinds
 from staticgrad.compiler.runtime.frame import Frame
 from staticgrad.compiler.runtime.instructions import Sized, size
 from staticgrad.compiler.runtime.native_code import NativeCode, compile_schedule
+from staticgrad.compiler.runtime.profile import Profile, profile
+from staticgrad.compiler.runtime.target import Target
 from staticgrad.compiler.runtime.watch import takes_long, watched
 from staticgrad.compiler.verify.size_requirements import accept
 from staticgrad.ir.alignment import LARGE, aligned_empty
-from staticgrad.ir.node import AWAY, bring_home
+from staticgrad.ir.node import AWAY, Input, bring_home
 from staticgrad.ir.size import evaluate
 
 Array = npt.NDArray[Any]
@@ -73,10 +77,11 @@ class FramePool:
             self.idle.append(entry)
 
 
-class CpuTarget:
+class CpuTarget(Target):
     """A Schedule that can be run for any sizes."""
 
-    name: Literal["cpu"] = "cpu"
+    name = "cpu"
+    native_loop = True
 
     def __init__(
         self,
@@ -106,6 +111,10 @@ class CpuTarget:
         kinds = tuple((array.dtype, array.shape) for array in arrays)
         return Route(self, self.pool(sizes), kinds)
 
+    def call(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
+        """Fresh outputs for `arrays`."""
+        return self.route(arrays, sizes).run(arrays)
+
     def bind(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> BoundFrame:
         """A frame whose arguments and outputs stay where they are."""
         return BoundFrame(self, arrays, sizes)
@@ -127,13 +136,32 @@ class CpuTarget:
             raise frame.error()
         return code
 
-    def frame(self, sizes: Mapping[str, int]) -> Frame:
+    def program_frame(self, sizes: Mapping[str, int]) -> Frame:
         """A new frame outside of the pool."""
         return Frame(self.pool(sizes).sized)
 
     def plan(self, sizes: Mapping[str, int]) -> Plan:
         """Where everything lies for `sizes`."""
         return self.pool(sizes).sized.plan
+
+    def explain(self, inputs: Sequence[Input], notes: Sequence[str]) -> str:
+        """What was compiled, what came from the cache, what was planned."""
+        writes = self.writing is not None
+        return explain(self.code, writes, self.planned, inputs, notes)
+
+    def source(self) -> str:
+        """The generated code of all kernels, each once."""
+        return "\n\n".join(dict.fromkeys(k.source for k in self.code.natives))
+
+    def profile(
+        self, arrays: Sequence[Array], sizes: Mapping[str, int], times: int
+    ) -> Profile:
+        """How long each kernel takes; parameters and states are then as before."""
+        pool = self.pool(sizes)
+        frame = Frame(pool.sized)
+        outputs = pool.outputs()  # which the frame does not keep alive
+        frame.connect((*arrays, *outputs))
+        return profile(pool.machine, frame, pool.sized, self.writing, times)
 
     def pool(self, sizes: Mapping[str, int]) -> FramePool:
         """The program for `sizes`, planned at their first use."""
@@ -231,7 +259,7 @@ def _is_plain(flags: Any) -> bool:
     return bool(flags.c_contiguous and flags.aligned)
 
 
-class BoundFrame:
+class BoundFrame(Runner):
     """A frame of its own that reads `arrays` and writes `outputs`, run after run."""
 
     __slots__ = (

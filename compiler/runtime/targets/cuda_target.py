@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from staticgrad.compiler.cuda.cuda_code import CudaCode, cuda_code
 from staticgrad.compiler.cuda.cuda_frame import CudaFrame
-from staticgrad.compiler.cuda.device import Device, current
+from staticgrad.compiler.cuda.device import Device, current, using
 from staticgrad.compiler.cuda.device_arrays import DeviceArray, seen_on
 from staticgrad.compiler.cuda.device_chunks import chunks_on_gpu
 from staticgrad.compiler.cuda.device_memory import DeviceMemory
@@ -29,7 +30,12 @@ from staticgrad.compiler.kernel_ir.kernels import GemmKernel, LoopKernel, Site
 from staticgrad.compiler.kernel_ir.plan import Plan
 from staticgrad.compiler.kernel_ir.schedule import Schedule
 from staticgrad.compiler.memory import planner
+from staticgrad.compiler.runtime.arguments import Signature
+from staticgrad.compiler.runtime.bound import CopyingRunner
+from staticgrad.compiler.runtime.explanation import explain_cuda
+from staticgrad.compiler.runtime.target import Target
 from staticgrad.compiler.verify.size_requirements import accept
+from staticgrad.ir.node import Input
 
 Array = npt.NDArray[Any]
 
@@ -45,10 +51,10 @@ class Planned:
     constants: DeviceMemory[int]
 
 
-class CudaTarget:
+class CudaTarget(Target):
     """A Schedule that runs on a device for any sizes, one call at a time."""
 
-    name: Literal["cuda"] = "cuda"
+    name = "cuda"
     cutting = staticmethod(chunks_on_gpu)
 
     def __init__(
@@ -94,6 +100,23 @@ class CudaTarget:
             if value.size:
                 self.device.write(memory.addresses[number], value)
         return memory
+
+    @property
+    def gpu(self) -> CudaTarget:
+        """The target: its arrays lie on a GPU."""
+        return self
+
+    def context(self) -> AbstractContextManager[None]:
+        """A context in which executables use the same device."""
+        return using(self.device)
+
+    def explain(self, inputs: Sequence[Input], notes: Sequence[str]) -> str:
+        """What is launched, and how each kernel is spread over the device."""
+        return explain_cuda(self.device.name, self.code, self.planned, inputs, notes)
+
+    def source(self) -> str:
+        """The generated code of all kernels, each once."""
+        return "\n\n".join(dict.fromkeys(s.text for s in self.code.sources if s))
 
     def plan(self, sizes: Mapping[str, int]) -> Plan:
         """Where everything lies for `sizes`."""
@@ -144,43 +167,17 @@ class CudaTarget:
         with self._running:
             return self.frame(sizes).call_on_device(arrays)
 
-    def seen(self, names: Sequence[str], values: Sequence[Any]) -> list[Any]:
+    def given(self, signature: Signature, values: Sequence[Any]) -> list[Any]:
         """`values`, of which those on a GPU are DeviceArrays."""
-        pairs = zip(names, values, strict=True)
+        pairs = zip(signature.names, values, strict=True)
         return [seen_on(self.device, name, value) for name, value in pairs]
 
-    def bind(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> BoundCuda:
-        """A frame whose inputs are read anew at each run."""
-        return BoundCuda(self, arrays, sizes)
+    def bind(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> CopyingRunner:
+        """Fixed outputs on the host; inputs are read anew at each run."""
+        call = partial(self.call, tuple(arrays), dict(sizes))
+        return CopyingRunner(call, self.frame(sizes).shapes)
 
 
 def device_in_use() -> Device:
     """The device for which executables are made: the first GPU, if no other is set."""
     return current(open_device)
-
-
-class BoundCuda:
-    """Fixed arguments and outputs on the host; the work is on the device."""
-
-    def __init__(
-        self, target: CudaTarget, arrays: Sequence[Array], sizes: Mapping[str, int]
-    ) -> None:
-        self._target = target
-        self._arrays = tuple(arrays)
-        self._sizes = dict(sizes)
-        shapes = target.frame(sizes).shapes
-        self.outputs: list[Array] = [np.empty(shape, dtype) for shape, dtype in shapes]
-
-    def run(self) -> None:
-        """Write the outputs anew."""
-        found = self._target.call(self._arrays, self._sizes)
-        for output, value in zip(self.outputs, found, strict=True):
-            np.copyto(output, value)
-
-    def native(self, *_: Any) -> None:
-        """There is none."""
-
-    def repeat(self, times: int) -> None:
-        """Run `times` times; only the last run's outputs are read."""
-        for _ in range(times):
-            self.run()

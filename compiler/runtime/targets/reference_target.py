@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from staticgrad.compiler.host.locks import fork_safe_lock
+from staticgrad.compiler.runtime.bound import CopyingRunner
 from staticgrad.compiler.runtime.failures import not_finite
+from staticgrad.compiler.runtime.target import Target
 from staticgrad.compiler.runtime.targets import reference
 from staticgrad.compiler.verify.size_requirements import accept
 from staticgrad.ir.graph import Graph
+from staticgrad.ir.node import Input
 from staticgrad.ir.size import evaluate
 
 Array = npt.NDArray[Any]
 
 
-class ReferenceTarget:
+class ReferenceTarget(Target):
     """A Graph as built, computed node by node with NumPy.
 
     `checked` are the numbers of outputs that have to be finite before an update is
     applied.
     """
 
-    name: Literal["reference"] = "reference"
+    name = "reference"
 
     def __init__(
         self,
@@ -52,42 +56,20 @@ class ReferenceTarget:
                 np.copyto(leaf.storage.array, new)
         return [np.array(output) for output in outputs]
 
-    def bind(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> BoundGraph:
-        """The graph with its arguments fixed."""
-        return BoundGraph(self, arrays, sizes)
+    def bind(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> CopyingRunner:
+        """The graph with its arguments fixed, which are read anew at each run."""
+        found = self.graph.outputs
+        shapes = [tuple(evaluate(dim, sizes) for dim in t.shape) for t in found]
+        dtypes = [t.dtype for t in found]
+        call = partial(self.call, tuple(arrays), sizes)
+        return CopyingRunner(call, zip(shapes, dtypes, strict=True))
+
+    def explain(self, inputs: Sequence[Input], notes: Sequence[str]) -> str:
+        """That there is nothing to see."""
+        return "\n".join(["target reference: node by node with NumPy", *notes])
 
     def _check_finite(self, outputs: Sequence[Array]) -> None:
         for number in self._checked:
             tensor, value = self.graph.outputs[number], outputs[number]
             if not np.isfinite(value).all():
                 raise not_finite(tensor.op.name, float(value), tensor.source)
-
-
-class BoundGraph:
-    """A graph with fixed arguments, which are read anew at each run."""
-
-    def __init__(
-        self, target: ReferenceTarget, arrays: Sequence[Array], sizes: Mapping[str, int]
-    ) -> None:
-        self._target = target
-        self._arrays = tuple(arrays)
-        self._sizes = sizes
-        shapes = [t.shape for t in target.graph.outputs]
-        self.outputs: list[Array] = [
-            np.empty(tuple(evaluate(dim, sizes) for dim in shape), t.dtype)
-            for shape, t in zip(shapes, target.graph.outputs, strict=True)
-        ]
-
-    def run(self) -> None:
-        """Write the outputs anew."""
-        found = self._target.call(self._arrays, self._sizes)
-        for output, value in zip(self.outputs, found, strict=True):
-            np.copyto(output, value)
-
-    def native(self, *_: Any) -> None:
-        """There is none."""
-
-    def repeat(self, times: int) -> None:
-        """Run `times` times."""
-        for _ in range(times):
-            self.run()
