@@ -22,6 +22,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from staticgrad.compiler.codegen.llvm.intrinsics import taking
 from staticgrad.compiler.codegen.status import RAISED, RAISED_IN_PYTHON, report
 from staticgrad.compiler.host import numba_internals as internals
 from staticgrad.ir.foreign import Foreign
@@ -59,17 +60,6 @@ def caller(foreign: Foreign, count: int) -> Any:
         return result(*kinds, types.int64, types.int64, types.int64), generate
 
     return taking(count, call)
-
-
-def taking(
-    count: int, definition: Callable[..., Any], make: Callable[..., Any] = intrinsic
-) -> Any:
-    """An intrinsic of `count` arguments; Numba takes no variable number of them."""
-    names = ", ".join(f"a{n}" for n in range(count))
-    scope: dict[str, Any] = {"definition": definition}
-    source = f"def it(typing, {names}):\n    return definition(typing, {names})\n"
-    exec(compile(source, "<kernel>", "exec"), scope)  # noqa: S102  our own text
-    return make(scope["it"])
 
 
 def _invoke(typing: Any, target: Any, *words: Any) -> Any:

@@ -16,7 +16,7 @@ from staticgrad.compiler.codegen.loops.loop_source import kernel_source
 from staticgrad.compiler.codegen.native_compile import compiled
 from staticgrad.compiler.codegen.text_emitter import canonical
 from staticgrad.compiler.host.cache import Cache, default_cache, kernel_key
-from staticgrad.compiler.kernel_ir.kernels import Compute, LoopKernel, Number, calls_of
+from staticgrad.compiler.kernel_ir.kernels import LoopKernel, Number, calls_of
 from staticgrad.compiler.kernel_ir.walks import statements_of
 from staticgrad.ir.size import Dim
 
@@ -93,11 +93,7 @@ def form_of(kernel: LoopKernel) -> Hashable:
     if any(calls_of(statement) for statement in statements):
         return id(kernel)
     operands = tuple(replace(operand, buffer=0) for operand in kernel.operands)
-    numbers = tuple(
-        repr(s.value) if isinstance(s, Number) else repr(s.attrs)
-        for s in statements
-        if isinstance(s, Number) or (isinstance(s, Compute) and s.attrs)
-    )
+    numbers = tuple(repr(s.value) for s in statements if isinstance(s, Number))
     return kernel.axes, operands, kernel.scratch, kernel.body, kernel.fails, numbers
 
 

@@ -1,6 +1,6 @@
 """The names that kernel source may use, all in one table.
 
-Templates of ops are expressions over these names; so is the source of a kernel.
+Formulas of ops are expressions over these names; so is the source of a kernel.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from staticgrad.compiler.codegen.llvm.conversions import (
     NUMBERS,
     constructor,
     convert,
-    elementary,
 )
 from staticgrad.compiler.codegen.llvm.float_bits import BITS
 from staticgrad.compiler.codegen.llvm.half_precision import rounding
 from staticgrad.compiler.codegen.llvm.integer_division import DIVISION
+from staticgrad.compiler.codegen.llvm.intrinsics import lowers, taking
 from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value
 from staticgrad.compiler.codegen.llvm.kernel_pointers import (
     load,
@@ -43,14 +43,21 @@ from staticgrad.compiler.codegen.loops.ranks import (
     rank_low,
 )
 from staticgrad.compiler.codegen.loops.running_sums import running_sum
-from staticgrad.compiler.codegen.math.function_table import functions
+from staticgrad.compiler.codegen.math.function_table import ELEMENTARY
 from staticgrad.compiler.codegen.math.vector_trigonometry import distance_bits
 from staticgrad.compiler.codegen.random import draws_ir, gamma_ir, philox_ir, poisson_ir
+from staticgrad.compiler.codegen.scalar_functions import (
+    OWN,
+    Bound,
+    ScalarFunction,
+    at_most_one,
+    kept,
+    table,
+    unbounded,
+)
 from staticgrad.compiler.codegen.status import check_index
 from staticgrad.compiler.codegen.tiles.tile_calls import SCHEMES, emitted
-from staticgrad.ir.types import HALF, SUPPORTED, DType, computed
-
-_BINARY = frozenset(("power", "atan2", "hypot", "zeta", "gamma_slope"))
+from staticgrad.ir.types import HALF, SUPPORTED, DType, computed, is_float
 
 
 def numba_type(dtype: DType) -> Any:
@@ -74,16 +81,11 @@ def stored_name(dtype: DType) -> str:
     return "boolean" if dtype == np.bool_ else str(dtype.name)
 
 
-@intrinsic
-def farther(typing: Any, far: Any, x: Any) -> Any:
+@lowers(lambda far, x: far(far, x))
+def farther(b: Any, far: Any, x: Any) -> Value:
     """``farther(far, x)``: the larger of `far` and the bits of |x|, an integer."""
-
-    def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
-        bits = distance_bits(IREmitter(b, args[1].type), args[1])
-        return b.select(b.icmp_signed(">", bits, args[0]), bits, args[0])
-
-    kind = types.int32 if x == types.float32 else types.int64
-    return kind(kind, x), generate
+    bits = distance_bits(IREmitter(b, x.type), x)
+    return b.select(b.icmp_signed(">", bits, far), bits, far)
 
 
 def _key(b: Any, args: Any, kinds: Any) -> list[Value]:
@@ -93,45 +95,38 @@ def _key(b: Any, args: Any, kinds: Any) -> list[Value]:
     ]
 
 
-def _draw(draw: draws_ir.Draw) -> Any:
-    """An intrinsic of four key words and an int64 index: one element of a draw."""
-    result = numba_type(draw.dtype)
+def _of_key(result: Any, emit: Callable[..., Value], *more: Any) -> Any:
+    """An intrinsic of four key words and arguments of the types `more`."""
 
-    @intrinsic
-    def drawn(typing: Any, k0: Any, k1: Any, k2: Any, k3: Any, index: Any) -> Any:
-        kinds = (k0, k1, k2, k3)
-
+    def definition(_typing: Any, *kinds: Any) -> Any:
         def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
-            return draws_ir.element(b, draw, _key(b, args[:4], kinds), args[4])
+            return emit(b, _key(b, args[:4], kinds[:4]), *args[4:])
 
-        return result(*kinds, types.int64), generate
+        return result(*kinds[:4], *more), generate
 
-    return drawn
+    return taking(4 + len(more), definition)
+
+
+def _draw(draw: draws_ir.Draw) -> Any:
+    """One element of a draw, by its index."""
+
+    def emit(b: Any, key: Any, index: Value) -> Value:
+        return draws_ir.element(b, draw, key, index)
+
+    return _of_key(numba_type(draw.dtype), emit, types.int64)
 
 
 def _fill(name: str) -> Any:
     """An intrinsic of an area, four key words, a first index and a count."""
 
-    @intrinsic
-    def filled(
-        typing: Any,
-        area: Any,
-        k0: Any,
-        k1: Any,
-        k2: Any,
-        k3: Any,
-        first: Any,
-        count: Any,
-    ) -> Any:
-        kinds = (k0, k1, k2, k3)
-
+    def definition(_typing: Any, area: Any, *kinds: Any) -> Any:
         def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
-            key = _key(b, args[1:5], kinds)
+            key = _key(b, args[1:5], kinds[:4])
             return draws_ir.fill(b, name, args[0], (*key, *args[5:]))
 
-        return types.int64(area, *kinds, types.int64, types.int64), generate
+        return types.int64(area, *kinds[:4], types.int64, types.int64), generate
 
-    return filled
+    return taking(7, definition)
 
 
 @intrinsic
@@ -150,40 +145,54 @@ def philox_word(
 
 def _by_rejection(draw: Callable[..., Value]) -> Any:
     """``name(k0, k1, k2, k3, i, a)``: element i of a draw with parameter a."""
-
-    @intrinsic
-    def element(
-        typing: Any, k0: Any, k1: Any, k2: Any, k3: Any, index: Any, a: Any
-    ) -> Any:
-        kinds = (k0, k1, k2, k3)
-
-        def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
-            return draw(b, _key(b, args[:4], kinds), *args[4:])
-
-        return types.float64(*kinds, types.int64, types.float64), generate
-
-    return element
+    return _of_key(types.float64, draw, types.int64, types.float64)
 
 
-@intrinsic
-def high_product(typing: Any, x: Any, y: Any) -> Any:
+@lowers(types.uint64(types.uint64, types.uint64))
+def high_product(b: Any, x: Any, y: Any) -> Any:
     """``high_product(x, y)``: the upper half of a product of two uint64."""
-
-    def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
-        return draws_ir.high_product(b, *args)
-
-    return types.uint64(types.uint64, types.uint64), generate
+    return draws_ir.high_product(b, x, y)
 
 
-@intrinsic
-def inside(typing: Any, x: Any, extent: Any) -> Any:
+@lowers(types.int64(types.int64, types.int64))
+def inside(b: Any, x: Any, extent: Any) -> Any:
     """``inside(x, n)``: x, or n - 1 where x is not in 0..n-1."""
+    last = b.sub(extent, extent.type(1))
+    return b.select(b.icmp_unsigned("<", x, extent), x, last)
 
-    def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
-        last = b.sub(args[1], args[1].type(1))
-        return b.select(b.icmp_unsigned("<", args[0], args[1]), args[0], last)
 
-    return types.int64(types.int64, types.int64), generate
+def _function(
+    name: str, make: Callable[[], Any], operations: int = 1, bound: Bound = unbounded
+) -> ScalarFunction:
+    return ScalarFunction(name, make, OWN, operations, bound)
+
+
+def _constructor(dtype: DType) -> ScalarFunction:
+    name, bound = stored_name(dtype), kept if is_float(dtype) else unbounded
+    if dtype in HALF:
+        return _function(name, partial(rounding, name), bound=bound)
+    return _function(name, lambda: constructor(numba_type(dtype)), bound=bound)
+
+
+def _drawn(name: str, draw: draws_ir.Draw) -> ScalarFunction:
+    bound = at_most_one if name.startswith("uniform") else unbounded
+    return _function(name, partial(_draw, draw), IN_BLOCKS, bound)
+
+
+IN_BLOCKS = 0  # operations of a draw, which is made ahead of a loop
+
+SCALAR_FUNCTIONS = ELEMENTARY | NUMBERS | BITS | DIVISION | table(
+    *map(_constructor, SUPPORTED),
+    *(_drawn(name, draw) for name, draw in draws_ir.DRAWS.items()),
+    _function("gamma", partial(_by_rejection, gamma_ir.gamma)),
+    _function("poisson", partial(_by_rejection, poisson_ir.poisson)),
+    _function("philox_word", lambda: philox_word, 80),
+    _function("high_product", lambda: high_product),
+    _function("inside", lambda: inside),
+    _function("order_bits", lambda: order_bits),
+    _function("order_float", lambda: order_float),
+)  # fmt: skip
+"""What formulas of ops, and expressions of kernels, may call."""
 
 
 class _Names(Mapping[str, Any]):
@@ -228,39 +237,10 @@ def namespace() -> Mapping[str, Any]:
         "rank_high": rank_high,
         "rank_low": rank_low,
         "from_rank": from_rank,
-        "order_bits": order_bits,
-        "order_float": order_float,
         "running_sum": running_sum,
         "place_of_extreme": place_of_extreme,
-        "philox_word": philox_word,
-        "high_product": high_product,
-        "inside": inside,
         "emitted": emitted,
     }
-    tables = NUMBERS | BITS | DIVISION | SCHEMES
-    return _Names(made | tables, {**_constructors(), **_elementary(), **_draws()})
-
-
-def _constructors() -> dict[str, Callable[[], Any]]:
-    full = {type_name(d): partial(_constructor, d) for d in SUPPORTED - HALF}
-    return full | {stored_name(d): partial(rounding, stored_name(d)) for d in HALF}
-
-
-def _constructor(dtype: DType) -> Any:
-    return constructor(numba_type(dtype))
-
-
-def _elementary() -> dict[str, Callable[[], Any]]:
-    return {
-        name: partial(elementary, emit, 2 if name in _BINARY else 1)
-        for name, emit in functions().items()
-    }
-
-
-def _draws() -> dict[str, Callable[[], Any]]:
-    made = draws_ir.DRAWS.items()
-    found: dict[str, Callable[[], Any]] = {n: partial(_draw, draw) for n, draw in made}
-    found |= {f"fill_{name}": partial(_fill, name) for name in draws_ir.DRAWS}
-    found["gamma"] = partial(_by_rejection, gamma_ir.gamma)
-    found["poisson"] = partial(_by_rejection, poisson_ir.poisson)
-    return found
+    makers = {name: function.make for name, function in SCALAR_FUNCTIONS.items()}
+    makers |= {f"fill_{name}": partial(_fill, name) for name in draws_ir.DRAWS}
+    return _Names(made | SCHEMES, makers)

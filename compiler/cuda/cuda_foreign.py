@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from staticgrad.compiler.codegen.foreign_calls import taking
+from staticgrad.compiler.codegen.llvm.intrinsics import taking
 from staticgrad.ir.foreign import Foreign
 
 _one_at_a_time = threading.RLock()

@@ -19,6 +19,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
     Statement,
     Store,
 )
+from staticgrad.ir.expression import parse
 from staticgrad.ir.size import evaluate
 from staticgrad.ir.types import kind_of
 
@@ -56,7 +57,7 @@ def loop_of_product(kernel: GemmKernel) -> LoopKernel:
     terms: tuple[Statement, ...] = (
         Load(_A, Access(0, left, first), a.dtype),
         Load(_B, Access(1, right, second), b.dtype),
-        Compute(_TERM, "{0} * {1}", (_A, _B), dtype),
+        Compute(_TERM, parse("{0} * {1}"), (_A, _B), dtype),
         Accumulate(_TOTAL, combine, _TERM, dtype),
     )
     out = Access(2, (step_c, ldc, 1, 0), third)
@@ -64,7 +65,7 @@ def loop_of_product(kernel: GemmKernel) -> LoopKernel:
     if kernel.beta:
         added = (
             Load(_OLD, out, dtype),
-            Compute(_NEW, "{0} + {1}", (_OLD, _TOTAL), dtype),
+            Compute(_NEW, parse("{0} + {1}"), (_OLD, _TOTAL), dtype),
             Store(out, _NEW),
         )
     body: tuple[Statement, ...] = (

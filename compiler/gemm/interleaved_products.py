@@ -18,7 +18,6 @@ from typing import Any
 
 from numba import njit
 from numba.core import types
-from numba.extending import intrinsic
 
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value
 from staticgrad.compiler.codegen.llvm.pointers import load_int64
@@ -29,6 +28,7 @@ from staticgrad.compiler.codegen.tiles.product_tiles import (
     constant,
     element_bytes,
     lanes_of,
+    on_lanes,
     square_edge,
 )
 from staticgrad.compiler.gemm import blas
@@ -101,16 +101,7 @@ class _WovenTile(SmallTile):
         b.store(b.add(start, v.whole(v.turned_at_once * v.size)), source)
 
 
-@intrinsic
-def _tile(
-    typing: Any, table: Any, a: Any, b: Any, stop: Any, c: Any, alpha: Any, beta: Any,
-    columns: Any, left: Any, source: Any, target: Any, turned: Any, every: Any,
-) -> Any:  # fmt: skip
-    def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        _WovenTile(VectorLanes(builder, alpha.bitwidth), args).emit()
-        return context.get_dummy_value()
-
-    return types.void(*[_LONG] * 5, alpha, alpha, *[_LONG] * 6), emit
+_tile = on_lanes("iiiiinniiiiii", lambda v, args: _WovenTile(v, args).emit())
 
 
 @_compiled

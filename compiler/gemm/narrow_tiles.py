@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import njit, types
-from numba.extending import intrinsic
 
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value
 from staticgrad.compiler.codegen.llvm.pointers import load_float64
@@ -28,6 +27,7 @@ from staticgrad.compiler.codegen.tiles.product_tiles import (
     edge_two,
     element_bytes,
     lanes_of,
+    on_lanes,
     tile_two,
     write_tile,
 )
@@ -73,20 +73,8 @@ def _height(v: VectorLanes, columns: int) -> int:
 
 
 def _rows(columns: int) -> Any:
-    @intrinsic
-    def rows(
-        typing: Any, a: Any, a_row: Any, b: Any, b_row: Any, c: Any, c_row: Any, k: Any,
-        alpha: Any, beta: Any, columns_left: Any, left: Any,
-    ) -> Any:  # fmt: skip
-        """C = A B^T for up to so many columns, both contiguous along k."""
-
-        def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            _Rows(VectorLanes(builder, alpha.bitwidth), columns, args).emit()
-            return context.get_dummy_value()
-
-        return types.void(*[_LONG] * 7, alpha, alpha, _LONG, _LONG), emit
-
-    return rows
+    """C = A B^T for up to so many columns, both contiguous along k."""
+    return on_lanes("iiiiiiinnii", lambda v, args: _Rows(v, columns, args).emit())
 
 
 def narrow(columns: int) -> Callable[[Callable[[float], Any]], Callable[..., None]]:
@@ -132,38 +120,26 @@ def two(number: Callable[[float], Any]) -> Callable[..., None]:
     return product
 
 
-@intrinsic
-def _move(typing: Any, source: Any, target: Any, number: Any) -> Any:
+def _copied(v: VectorLanes, args: Any) -> None:
     """Copy the number at `source` to `target`."""
-
-    def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        v = VectorLanes(builder, number.bitwidth)
-        place = builder.inttoptr(args[1], v.element.as_pointer())
-        builder.store(v.number(args[0]), place)
-        return context.get_dummy_value()
-
-    return types.void(_LONG, _LONG, number), emit
+    source, target, _ = args
+    v.b.store(v.number(source), v.b.inttoptr(target, v.element.as_pointer()))
 
 
-@intrinsic
-def _add_scaled(typing: Any, source: Any, target: Any, alpha: Any, beta: Any) -> Any:
+def _scaled_sum(v: VectorLanes, args: Any) -> None:
     """``target = alpha * source + beta * target``, which is not read if beta is 0."""
+    b, (source, target, alpha, beta) = v.b, args
+    place = b.inttoptr(target, v.element.as_pointer())
+    found = b.fmul(v.number(source), alpha)
+    with b.if_else(b.fcmp_ordered("==", beta, v.element(0.0))) as (first, more):
+        with first:
+            b.store(found, place)
+        with more:
+            old = b.fmul(b.load(place), beta)
+            b.store(b.fadd(found, old), place)
 
-    def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        v = VectorLanes(builder, alpha.bitwidth)
-        source, target, alpha_value, beta_value = args
-        place = builder.inttoptr(target, v.element.as_pointer())
-        found = builder.fmul(v.number(source), alpha_value)
-        fresh = builder.fcmp_ordered("==", beta_value, v.element(0.0))
-        with builder.if_else(fresh) as (first, more):
-            with first:
-                builder.store(found, place)
-            with more:
-                old = builder.fmul(builder.load(place), beta_value)
-                builder.store(builder.fadd(found, old), place)
-        return context.get_dummy_value()
 
-    return types.void(_LONG, _LONG, alpha, alpha), emit
+_move, _add_scaled = on_lanes("iin", _copied), on_lanes("iinn", _scaled_sum)
 
 
 def turn(number: Callable[[float], Any]) -> Callable[..., None]:

@@ -22,7 +22,6 @@ from typing import Any
 from llvmlite import ir
 from numba import njit
 from numba.core import types
-from numba.extending import intrinsic
 
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value
 from staticgrad.compiler.codegen.llvm.pointers import load_float64, load_int64
@@ -33,6 +32,7 @@ from staticgrad.compiler.codegen.tiles.product_tiles import (
     constant,
     element_bytes,
     lanes_of,
+    on_lanes,
     plan_of,
     square_edge,
     vectors_of,
@@ -209,20 +209,10 @@ def until(v: VectorLanes, place: Value, stop: Value) -> Iterator[None]:
 
 
 def _tile(size_of: Callable[[], tuple[int, int]], masked: bool = False) -> Any:
-    @intrinsic
-    def tile(
-        typing: Any, table: Any, a: Any, b: Any, stop: Any, c: Any, alpha: Any,
-        beta: Any, columns: Any, left: Any,
-    ) -> Any:  # fmt: skip
-        def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            SmallTile(
-                VectorLanes(builder, alpha.bitwidth), *size_of(), args, masked
-            ).emit()
-            return context.get_dummy_value()
+    def emit(v: VectorLanes, args: Any) -> None:
+        SmallTile(v, *size_of(), args, masked).emit()
 
-        return types.void(*[_LONG] * 5, alpha, alpha, _LONG, _LONG), emit
-
-    return tile
+    return on_lanes("iiiiinnii", emit)
 
 
 def _columns(size_of: Callable[[], tuple[int, int]], masked: bool = False) -> Any:
@@ -372,21 +362,14 @@ def _turned(number: Callable[[float], Any]) -> Callable[..., None]:
     return turned
 
 
-@intrinsic
-def _sums(
-    typing: Any, a: Any, b: Any, b_row: Any, k: Any, c: Any, alpha: Any, beta: Any,
-    columns: Any,
-) -> Any:  # fmt: skip
+def _row_sums(v: VectorLanes, args: Any) -> None:
     """A register of C: the row at `a` with rows `b_row` bytes apart, from `b` on."""
+    a, b, b_row, k, place, alpha, beta, most = args
+    total = v.sums(_lane_sums(v, (a, b, b_row, k), most))
+    write_tile(v, [total], [place], [_mask(v, most)], alpha, beta, clipped=True)
 
-    def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        v = VectorLanes(builder, alpha.bitwidth)
-        *_, place, first, second, most = args
-        total = v.sums(_lane_sums(v, args[:4], most))
-        write_tile(v, [total], [place], [_mask(v, most)], first, second, clipped=True)
-        return context.get_dummy_value()
 
-    return types.void(*[_LONG] * 5, alpha, alpha, _LONG), emit
+_sums = on_lanes("iiiiinni", _row_sums)
 
 
 def _lane_sums(v: VectorLanes, where: Sequence[Value], columns: Value) -> list[Value]:

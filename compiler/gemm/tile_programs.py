@@ -7,7 +7,6 @@ would, or is one element for each column, or one for all.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -25,18 +24,15 @@ from staticgrad.compiler.kernel_ir.kernels import (
     Statement,
     Store,
 )
+from staticgrad.compiler.kernel_ir.layouts import COPIED
 from staticgrad.compiler.kernel_ir.schemes import Act
+from staticgrad.ir.expression import Expr, function_of
 from staticgrad.ir.size import Dim
 from staticgrad.ir.types import BOOL, FLOAT64, DType
 
-OPERATIONS = {
-    "{0} * {1}": "multiply", "{0} + {1}": "add", "{0} - {1}": "subtract",
-    "divide({0}, {1})": "divide", "negative({0})": "negative",
-    "select({0}, {1}, {2})": "select",
-}  # fmt: skip
-COPY, CAST = "{0}", "{S}({0})"
-_FUNCTION = re.compile(r"(\w+)\(\{0\}(?:, \{1\})?\)")
-_RELATION = re.compile(r"\{0\} (\S+) \{1\}")
+OPERATIONS = {"*": "multiply", "+": "add", "-": "subtract"} | {
+    name: name for name in (*FUNCTIONS, "divide", "negative", "select")
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +113,7 @@ class _Writing:
                 return self._load(statement)
             case Store():
                 return self._store(statement)
-            case Compute() if not statement.attrs:
+            case Compute():
                 return self._compute(statement)
         return False
 
@@ -172,15 +168,15 @@ class _Writing:
         return True
 
     def _compute(self, compute: Compute) -> bool:
-        if compute.template == CAST and compute.args[0] in self.wide:
+        if function_of(compute.expr) == "S" and compute.args[0] in self.wide:
             return self._add(compute.result, "rounded", *self.wide[compute.args[0]])
         if any(argument not in self.value for argument in compute.args):
             return False
         places = [self.value[argument] for argument in compute.args]
-        if compute.template == COPY:
+        if compute.expr == COPIED:
             self.value[compute.result] = places[0]
             return True
-        name = _name_of(compute.template, compute.dtype, self.dtype)
+        name = _name_of(compute.expr, compute.dtype, self.dtype)
         return name is not None and self._add(compute.result, name, *places)
 
     def _operand(self, operand: Operand, mode: Mode, reach: Reach) -> int:
@@ -196,14 +192,9 @@ class _Writing:
         return number
 
 
-def _name_of(template: str, made: DType, dtype: DType) -> str | None:
-    """The operation that a template is, of numbers of `dtype`."""
+def _name_of(expr: Expr, made: DType, dtype: DType) -> str | None:
+    """The operation that an expression is, of numbers of `dtype`."""
+    name = function_of(expr)
     if made == BOOL:
-        relation = _RELATION.fullmatch(template)
-        return relation[1] if relation and relation[1] in RELATIONS else None
-    if made != dtype:
-        return None
-    if template in OPERATIONS:
-        return OPERATIONS[template]
-    function = _FUNCTION.fullmatch(template)
-    return function[1] if function and function[1] in FUNCTIONS else None
+        return name if name in RELATIONS else None
+    return OPERATIONS.get(name) if made == dtype else None

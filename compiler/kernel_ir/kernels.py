@@ -13,25 +13,32 @@ operand with access "update".
 
 from __future__ import annotations
 
+import typing
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TypeAlias
 
 from staticgrad.compiler.kernel_ir.schemes import Scheme
+from staticgrad.ir.expression import Apply, Arg, Expr, Literal, parse
 from staticgrad.ir.foreign import Foreign
 from staticgrad.ir.node import Node
 from staticgrad.ir.size import Dim
 from staticgrad.ir.source import Source
 from staticgrad.ir.types import INT64, DType
 
-Mode: TypeAlias = Literal["read", "write", "update"]
-Combine: TypeAlias = Literal["add", "multiply", "maximum", "minimum", "and", "or"]
+Mode: TypeAlias = typing.Literal["read", "write", "update"]
+Combine: TypeAlias = typing.Literal[
+    "add", "multiply", "maximum", "minimum", "and", "or"
+]
+
+CONVERTED = parse("{T}({0})")
+
+ADD_UP = parse("accumulate_add({0}, {1})")
+"""A term added to a sum in memory, in any order."""
 
 
-INSIDE = "inside({0}, {extent})"
-"""The template of a Compute whose result is in 0..extent-1: it may move an access."""
-
-ADD_UP = "accumulate_add({0}, {1})"
-"""The template of a Compute that adds a term to a sum in memory, in any order."""
+def inside(extent: Dim) -> Expr:
+    """Argument 0 made to be in 0..extent-1: a result that may move an access."""
+    return Apply("inside", (Arg(0), Literal(extent)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,7 @@ class Access:
     """An element: ``offset + sum(strides[a] * index of axis a) + dynamic``.
 
     `operand` counts operands from 0; scratch number s is -1 - s. `dynamic` is a pair of
-    an int64 value, the result of a CheckIndex or of INSIDE, and its stride.
+    an int64 value, the result of a CheckIndex or of `inside`, and its stride.
     """
 
     operand: int
@@ -91,16 +98,15 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """``result = template(args)``.
+    """``result = expr(args)``.
 
-    `attrs` fill the names of the template. `site` is an index into the kernel's sites.
+    `site` is an index into the kernel's sites.
     """
 
     result: int
-    template: str
+    expr: Expr
     args: tuple[int, ...]
     dtype: DType
-    attrs: tuple[tuple[str, Any], ...] = ()
     site: int = -1
 
 
@@ -310,9 +316,9 @@ def calls_of(statement: Statement) -> tuple[tuple[Foreign, int], ...]:
         if statement.target >= 0:
             count += 1 + sum(len(block.shape) for block in statement.arrays)
         return ((statement.function, count + WHERE),)
-    if isinstance(statement, Compute):
-        found = (v for _, v in statement.attrs if isinstance(v, Foreign))
-        return tuple((v, len(statement.args) - 1 + WHERE) for v in found)
+    match statement:
+        case Compute(_, Apply(Foreign() as function, args)):
+            return ((function, len(args)),)
     return ()
 
 

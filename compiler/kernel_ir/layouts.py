@@ -8,6 +8,7 @@ base, or none, the view is *clean* and a loop nest can use the base's value dire
 from __future__ import annotations
 
 from staticgrad.errors import CompilerBug
+from staticgrad.ir.expression import Arg
 from staticgrad.ir.node import Constant, Node, Tensor
 from staticgrad.ir.op import (
     After,
@@ -22,9 +23,10 @@ from staticgrad.ir.size import Dim, Shape, Size
 
 FREE_DEPTH = 4  # how many operations of free scalars each kernel does for itself
 
-COPIED = "{0}"  # the template of a copy
 
 AxisMap = tuple[int | None, ...]
+
+COPIED = Arg(0)
 
 
 def is_view(tensor: Tensor) -> bool:
@@ -153,4 +155,4 @@ def is_free(tensor: Tensor, depth: int = FREE_DEPTH) -> bool:
     code = base.op.code
     if depth == 0 or base.shape or not isinstance(code, Elementwise) or code.fails:
         return False
-    return code.template != COPIED and all(is_free(t, depth - 1) for t in base.inputs)
+    return code.expr != COPIED and all(is_free(t, depth - 1) for t in base.inputs)

@@ -106,7 +106,7 @@ def _adds(statement: Statement) -> bool:
     if isinstance(statement, Accumulate):
         return statement.combine == "add" and is_float(statement.dtype)
     if isinstance(statement, Compute):
-        return statement.template == ADD_UP and is_float(statement.dtype)
+        return statement.expr == ADD_UP and is_float(statement.dtype)
     return False
 
 
@@ -309,7 +309,7 @@ def _made(statement: Statement) -> int:
 def _loaded(store: Store, made: Mapping[int | None, Statement]) -> Load | None:
     """What a store that adds to a sum in memory has read there; else None."""
     new = made.get(store.value)
-    if not isinstance(new, Compute) or new.template != ADD_UP or not _adds(new):
+    if not isinstance(new, Compute) or new.expr != ADD_UP or not _adds(new):
         return None
     old = made.get(new.args[0])
     return old if isinstance(old, Load) and old.access == store.access else None

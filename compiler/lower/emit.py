@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from staticgrad.compiler.fuse.groups import Group
 from staticgrad.compiler.fuse.stages import Stages
 from staticgrad.compiler.kernel_ir.kernels import (
+    CONVERTED,
     Access,
     CheckIndex,
     Compute,
@@ -27,6 +28,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
     site_of,
 )
 from staticgrad.compiler.kernel_ir.layouts import (
+    COPIED,
     alignment,
     base_of,
     gathered_strides,
@@ -35,6 +37,7 @@ from staticgrad.compiler.kernel_ir.layouts import (
     layout_over,
 )
 from staticgrad.errors import CompilerBug
+from staticgrad.ir.expression import Apply, Arg, Expr, Literal, filled
 from staticgrad.ir.node import Constant, Node, Tensor
 from staticgrad.ir.op import (
     Elementwise,
@@ -48,6 +51,8 @@ from staticgrad.ir.op import (
 )
 from staticgrad.ir.size import Dim, product
 from staticgrad.ir.types import DType
+
+_DRAWN = ("k0", "k1", "k2", "k3", "i")  # what the formula of a Random names
 
 
 @dataclass(slots=True)
@@ -114,20 +119,17 @@ class StatementEmitter:
         )
         value = self.new()
         if isinstance(code, IndexCheck):
-            where = self._flat_index(result, scope)
+            at = self._flat_index(result, scope)
             extent, wrap = node.attrs["extent"], node.attrs["wrap"]
             site = self.site(node)
-            scope.body.append(CheckIndex(value, args[0], extent, where, site, wrap))
+            scope.body.append(CheckIndex(value, args[0], extent, at, site, wrap))
             return value
-        template = code.template if isinstance(code, Elementwise) else "{0}"
-        attrs = _named(node, template)
-        site = self.site(node)
-        if can_fail(code):
-            place = f"{{{len(args)}}}, site + {site}, status"
-            template = template.replace("{at}", place)
+        expr, site = _expression(node), self.site(node)
+        if can_fail(code) and isinstance(expr, Apply):
+            where = Arg(len(args)), Literal(f"site + {site}"), Literal("status")
+            expr = Apply(expr.name, (*expr.args, *where))
             args = (*args, self._flat_index(result, scope))
-        statement = Compute(value, template, args, result.dtype, attrs, site)
-        scope.body.append(statement)
+        scope.body.append(Compute(value, expr, args, result.dtype, site))
         return value
 
     def _flat_index(self, tensor: Tensor, scope: Scope) -> int:
@@ -149,17 +151,11 @@ class StatementEmitter:
         ]
         index = self._drawn_index(node, scope)
         value = self.new()
-        names = {str(p): f"{{{p - 1}}}" for p in range(1, len(node.inputs))}
-        names |= {f"k{w}": f"{{{len(more) + w}}}" for w in range(4)}
-        names["i"] = f"{{{len(more) + 4}}}"
-        template = code.template
-        for name, slot in names.items():
-            template = template.replace("{" + name + "}", slot)
         args = (*more, *words, index)
-        attrs = _named(node, template)
-        site = self.site(node)
-        dtype = node.outputs[0].dtype
-        scope.body.append(Compute(value, template, args, dtype, attrs, site))
+        drawn = {name: Arg(len(more) + place) for place, name in enumerate(_DRAWN)}
+        expr = filled(code.expr, {**node.attrs, **drawn})
+        dtype, site = node.outputs[0].dtype, self.site(node)
+        scope.body.append(Compute(value, expr, args, dtype, site))
         return value
 
     def _key_words(self, node: Node, scope: Scope) -> list[int]:
@@ -282,15 +278,10 @@ class StatementEmitter:
     def _free_scalar(self, base: Tensor) -> int:
         """A scalar that every kernel computes for itself, once per chunk."""
         if base not in self.chunk.values:
-            code = base.op.code
-            template = code.template if isinstance(code, Elementwise) else "{0}"
             args = tuple(self._free(t, [], self.chunk) for t in base.inputs)
             value = self.new()
-            attrs = _named(base.node, template)
-            site = self.site(base.node)
-            self.chunk.body.append(
-                Compute(value, template, args, base.dtype, attrs, site)
-            )
+            expr, site = _expression(base.node), self.site(base.node)
+            self.chunk.body.append(Compute(value, expr, args, base.dtype, site))
             self.chunk.values[base] = value
         return self.chunk.values[base]
 
@@ -302,7 +293,7 @@ class StatementEmitter:
         if key not in scope.values:
             index = self._index(strides, offset, scope)
             scope.values[key] = self.new()
-            convert = Compute(scope.values[key], "{T}({0})", (index,), dtype)
+            convert = Compute(scope.values[key], CONVERTED, (index,), dtype)
             scope.body.append(convert)
         return scope.values[key]
 
@@ -355,7 +346,7 @@ class StatementEmitter:
         scope.body.append(Store(Access(operand, tuple(strides), layout.offset), value))
 
 
-def _named(node: Node, template: str) -> tuple[tuple[str, object], ...]:
-    """The attributes of `node` that `template` names."""
-    found = (item for item in node.attrs.items() if "{" + item[0] + "}" in template)
-    return tuple(sorted(found))
+def _expression(node: Node) -> Expr:
+    """What `node` makes of an element of each of its inputs."""
+    code = node.op.code
+    return filled(code.expr, node.attrs) if isinstance(code, Elementwise) else COPIED

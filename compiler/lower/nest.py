@@ -37,19 +37,20 @@ from staticgrad.compiler.kernel_ir.walks import (
     loops,
 )
 from staticgrad.compiler.lower.emit import Scope, StatementEmitter
+from staticgrad.ir.expression import Expr, parse
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Layout, Reduce, can_fail
 from staticgrad.ir.size import Dim, product
 
 SLOT_ROWS = 32  # indices per chunk at least where a slot has several elements
 
-COMBINE_TEMPLATES: dict[Combine, str] = {
-    "add": "{0} + {1}",
-    "multiply": "{0} * {1}",
-    "maximum": "maximum({0}, {1})",
-    "minimum": "minimum({0}, {1})",
-    "and": "c_and({0}, {1})",
-    "or": "c_or({0}, {1})",
+COMBINED: dict[Combine, Expr] = {
+    "add": parse("{0} + {1}"),
+    "multiply": parse("{0} * {1}"),
+    "maximum": parse("maximum({0}, {1})"),
+    "minimum": parse("minimum({0}, {1})"),
+    "and": parse("c_and({0}, {1})"),
+    "or": parse("c_or({0}, {1})"),
 }
 
 
@@ -230,9 +231,9 @@ class _Nesting:
         start = self.row_start if own_part else self.emit.chunk.body
         start.extend((Initial(identity, combine, dtype), *loops(along, fill)))
         old, new = self.emit.new(), self.emit.new()
-        template = ADD_UP if combine == "add" else COMBINE_TEMPLATES[combine]
+        expr = ADD_UP if combine == "add" else COMBINED[combine]
         scope.body.append(Load(old, access, dtype))
-        scope.body.append(Compute(new, template, (old, value), dtype))
+        scope.body.append(Compute(new, expr, (old, value), dtype))
         scope.body.append(Store(access, new))
 
     # The end

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from staticgrad.compiler.kernel_ir.kernels import (
+    CONVERTED,
     Access,
     Compute,
     Kernel,
@@ -62,16 +63,16 @@ def scanned(node: Node, buffer_of: Callable[..., int]) -> list[Kernel]:
         terms.append(number + 1)
         if is_wide:
             terms[-1] += last
-            step.append(Compute(terms[-1], "{T}({0})", (number + 1,), kept))
+            step.append(Compute(terms[-1], CONVERTED, (number + 1,), kept))
     new = 2 * last + 1
     plain = Layout.contiguous(result.shape).strides
     shown = 0 if node.attrs["exclusive"] else new
     step += [
-        Compute(new, code.template, tuple(terms), kept, site=0),
+        Compute(new, code.expr, tuple(terms), kept, site=0),
         Store(state, new),
     ]
     if is_wide:
-        step.append(Compute(new + 1, "{T}({0})", (shown,), result.dtype))
+        step.append(Compute(new + 1, CONVERTED, (shown,), result.dtype))
         shown = new + 1
     step.append(Store(Access(last, order.placed(plain)), shown))
     start = (Number(new + 2, code.initial, kept), Store(state, new + 2))

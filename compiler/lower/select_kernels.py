@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from staticgrad.compiler.kernel_ir.kernels import (
+    CONVERTED,
     Access,
     Accumulate,
     Compute,
@@ -37,6 +38,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
 )
 from staticgrad.compiler.kernel_ir.layouts import base_of, layout_of
 from staticgrad.compiler.kernel_ir.walks import loops
+from staticgrad.ir.expression import Expr, filled, parse
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Layout, Select
 from staticgrad.ir.size import Dim, product
@@ -45,7 +47,8 @@ from staticgrad.ir.types import BOOL, INT32, INT64, DType
 BLOCK = 16  # elements that are compared at once: one or a few vectors
 EMPTY, GUARD = -1, -2  # positions of slots that hold no element
 VALUES, PLACES = -1, -2  # scratch areas, as operands are numbered
-LEADS = f"c_or({{2}} == {EMPTY}, c_and({{2}} != {GUARD}, %s))"
+LEADS = parse(f"c_or({{2}} == {EMPTY}, c_and({{2}} != {GUARD}, {{ahead}}))")
+SELECT = parse("select({0}, {1}, {2})")
 
 
 def selected(node: Node, buffer_of: Callable[[Tensor], int]) -> list[Kernel]:
@@ -62,7 +65,8 @@ def selected(node: Node, buffer_of: Callable[[Tensor], int]) -> list[Kernel]:
         Operand(buffer_of(values), "write", values.dtype),
         Operand(buffer_of(places), "write", places.dtype),
     )
-    row = _Body(x, k, LEADS % code.ahead, len(rows)).row()
+    leads = filled(LEADS, {"ahead": code.expr})
+    row = _Body(x, k, leads, len(rows)).row()
     kernel = LoopKernel(
         name=node.op.name,
         axes=axes,
@@ -90,7 +94,7 @@ class _Body:
     is left behind the last block.
     """
 
-    def __init__(self, x: Tensor, k: Dim, leads: str, rank: int) -> None:
+    def __init__(self, x: Tensor, k: Dim, leads: Expr, rank: int) -> None:
         self.x = x
         self.k = k
         self.leads = leads
@@ -172,7 +176,7 @@ class _Body:
         return (
             Load(value, access, self.x.dtype),
             Index(index, strides, first),
-            Compute(place, "{T}({0})", (index,), self.dtypes[PLACES]),
+            Compute(place, CONVERTED, (index,), self.dtypes[PLACES]),
             *loads,
             Compute(leads, self.leads, (value, *last), BOOL),
             When(leads, (Loop(self.rank + 1, self._insert(value, place)),)),
@@ -196,8 +200,8 @@ class _Body:
             kept, result = self._new(), self._new()
             dtype = self.dtypes[target.operand]
             body += [
-                Compute(kept, "select({0}, {1}, {2})", (leads, new, old), dtype),
-                Compute(result, "select({0}, {1}, {2})", (passes, moved, kept), dtype),
+                Compute(kept, SELECT, (leads, new, old), dtype),
+                Compute(result, SELECT, (passes, moved, kept), dtype),
                 Store(target, result),
             ]
         return tuple(body)
@@ -214,7 +218,7 @@ class _Body:
         """Slots 1, 2, ..., k are the results."""
         loads, (value, place) = self._loaded(self._slots(1, 1))
         index = self._new()
-        widened = Compute(index, "{T}({0})", (place,), INT64)
+        widened = Compute(index, CONVERTED, (place,), INT64)
         shape = (*self.x.shape[:-1], self.k)
         plain = Layout.contiguous(shape).strides
         rows = plain[:-1] if self.x.ndim > 1 else (0,)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from staticgrad.compiler.kernel_ir.kernels import (
-    INSIDE,
     Access,
     Compute,
     Index,
@@ -22,10 +21,12 @@ from staticgrad.compiler.kernel_ir.kernels import (
     Operand,
     Statement,
     Store,
+    inside,
     site_of,
 )
 from staticgrad.compiler.kernel_ir.layouts import base_of, layout_of
 from staticgrad.compiler.kernel_ir.walks import loops
+from staticgrad.ir.expression import Apply, Arg, parse
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Layout, Shuffle
 from staticgrad.ir.size import Dim, product
@@ -77,14 +78,13 @@ def _steps(code: Shuffle, result: Tensor, rank: int) -> tuple[Statement, ...]:
     strides = plain if result.ndim > 1 else (0, *plain)
     row, along = (*strides[:-1], 0), (*(0,) * (rank - 1), 1)
     here, there = Access(ORDER, strides), Access(ORDER, row, 0, (place, 1))
-    draw = code.word + "({0}, {1}, {2}, {3}, {4})"
-    bits = (("bits", 64),)
+    draw = Apply(code.word, tuple(map(Arg, range(5))))
     return (
         Index(position, along),
-        Compute(word, draw, (0, 1, 2, 3, position), UINT64, bits, site=0),
-        Compute(count, "uint64({0} + 1)", (position,), UINT64),
-        Compute(below, code.below, (word, count), INT64),
-        Compute(place, INSIDE, (below,), INT64, (("extent", result.shape[-1]),)),
+        Compute(word, draw, (0, 1, 2, 3, position), UINT64, site=0),
+        Compute(count, parse("uint64({0} + 1)"), (position,), UINT64),
+        Compute(below, code.expr, (word, count), INT64),
+        Compute(place, inside(result.shape[-1]), (below,), INT64),
         Store(here, position),
         Load(found, there, INT64),
         Store(here, found),

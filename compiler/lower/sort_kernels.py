@@ -21,7 +21,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from staticgrad.compiler.kernel_ir.kernels import (
-    INSIDE,
     Access,
     Accumulate,
     Compute,
@@ -37,10 +36,12 @@ from staticgrad.compiler.kernel_ir.kernels import (
     Statement,
     Store,
     When,
+    inside,
     site_of,
 )
 from staticgrad.compiler.kernel_ir.layouts import base_of, layout_of
 from staticgrad.compiler.kernel_ir.walks import loops
+from staticgrad.ir.expression import parse
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Layout, Sort
 from staticgrad.ir.size import Dim, product
@@ -122,16 +123,15 @@ class _Body:
         return Access(area, self._strides(int(not second), int(second)))
 
     def _compute(
-        self, body: list[Statement], template: str, args: Sequence[int], dtype: DType
+        self, body: list[Statement], formula: str, args: Sequence[int], dtype: DType
     ) -> int:
         result = self._new()
-        body.append(Compute(result, template, tuple(args), dtype))
+        body.append(Compute(result, parse(formula), tuple(args), dtype))
         return result
 
     def _inside(self, body: list[Statement], value: int, extent: Dim) -> int:
         result = self._new()
-        attrs = (("extent", extent),)
-        body.append(Compute(result, INSIDE, (value,), INT64, attrs))
+        body.append(Compute(result, inside(extent), (value,), INT64))
         return result
 
     def _load(self, body: list[Statement], access: Access, dtype: DType) -> int:

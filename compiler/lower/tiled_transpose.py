@@ -73,7 +73,7 @@ def _copy_of(kernel: LoopKernel) -> tuple[Access, Access] | None:
         return None
     value = load.result
     for step in between:
-        if not isinstance(step, Compute) or step.template != COPIED:
+        if not isinstance(step, Compute) or step.expr != COPIED:
             return None
         value = step.result
     source, target = load.access, store.access

@@ -30,7 +30,7 @@ from staticgrad.compiler.kernel_ir.walks import (
 )
 from staticgrad.compiler.lower.concatenated_stores import Margin, margins, pieces_of
 from staticgrad.compiler.lower.materialise import matrix_of
-from staticgrad.compiler.lower.nest import COMBINE_TEMPLATES
+from staticgrad.compiler.lower.nest import COMBINED
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import Constant, Node, Tensor
 from staticgrad.ir.op import Layout, Piece, Place
@@ -171,8 +171,7 @@ def _combined(node: Node, buffer_of: BufferOf, check: Node | None) -> LoopKernel
     ]
     value = 1
     if combine != "set":
-        template = COMBINE_TEMPLATES[combine]
-        body += [Load(2, target, dtype), Compute(3, template, (2, 1), dtype)]
+        body += [Load(2, target, dtype), Compute(3, COMBINED[combine], (2, 1), dtype)]
         value = 3
     body.append(Store(target, value))
     operands = (

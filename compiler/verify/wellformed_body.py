@@ -11,14 +11,11 @@ kernels are looked at for the sizes of each call.
 
 from __future__ import annotations
 
-import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import NoReturn
 
 from staticgrad.compiler.kernel_ir.kernels import (
-    INSIDE,
     Access,
     Accumulate,
     Block,
@@ -45,6 +42,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
 from staticgrad.compiler.kernel_ir.schedule import Buffer, Step
 from staticgrad.compiler.kernel_ir.walks import statements_of
 from staticgrad.errors import CompilerBug
+from staticgrad.ir.expression import Apply, Literal, missing
 from staticgrad.ir.size import Dim, evaluate
 from staticgrad.ir.types import BOOL, INT64, DType, is_half
 
@@ -69,17 +67,6 @@ def check_precision(kernel: Kernel, combine: Combine, dtype: DType) -> None:
     """What is combined in 16 bits may be compared, but not added or multiplied."""
     if is_half(dtype) and combine in ("add", "multiply"):
         fail(kernel, f"accumulates in {dtype}: widen it to float32")
-
-
-@lru_cache(maxsize=4096)
-def template_fields(template: str) -> tuple[str, ...]:
-    """The names in braces of a template.
-
-    >>> template_fields("maximum({0}, {low})")
-    ('0', 'low')
-    """
-    parsed = string.Formatter().parse(template)
-    return tuple(name for _, name, _, _ in parsed if name is not None)
 
 
 @dataclass(slots=True)
@@ -256,20 +243,16 @@ class _Walk:
     def _compute(self, compute: Compute) -> None:
         for value in compute.args:
             self._use(value)
-        names = {name for name, _ in compute.attrs}
-        for name in template_fields(compute.template):
-            number = int(name) if name.isdecimal() else -1
-            if number >= len(compute.args) or (
-                number < 0 and name not in names | {"T", "S"}
-            ):
-                self.fail(f"template {compute.template!r} lacks {name}")
+        lacking = missing(compute.expr, len(compute.args))
+        if lacking:
+            self.fail(f"{compute.expr} lacks {lacking}")
         if compute.site >= len(self.kernel.sites):
             self.fail(f"site {compute.site} of {len(self.kernel.sites)}")
         self.checks += len(calls_of(compute))
         self._make(compute.result, compute.dtype)
-        if compute.template == INSIDE:
-            extent = dict(compute.attrs)["extent"]
-            self.ranges[compute.result] = evaluate(extent, self.values)
+        match compute.expr:
+            case Apply("inside", (_, Literal(extent))) if not isinstance(extent, str):
+                self.ranges[compute.result] = evaluate(extent, self.values)
 
     def _check_index(self, check: CheckIndex) -> None:
         self._use(check.value, INT64)

@@ -1,6 +1,6 @@
 """custom_op(kind="scalar"): the user's function of numbers, fused like a built-in.
 
-Each application is an elementwise node of an op of its own, whose template calls the
+Each application is an elementwise node of an op of its own, whose formula calls the
 function. Its derivative is another such node per input, or made of graph operations.
 """
 
@@ -214,7 +214,7 @@ def _elementwise(name: str, count: int, vjp: Callable[..., Any] | None) -> Op:
         shape=lambda *types, **_: broadcast(*types),
         dtype=lambda *types, dtype, **_: dtype,
         vjp=vjp,
-        code=Elementwise(f"{{function}}({arguments}, {{at}})", COST, fails=True),
+        code=Elementwise(f"{{function}}({arguments})", COST, fails=True),
         numpy=_each,
         samples=tuple,
         bad=tuple,

@@ -15,7 +15,7 @@ Rules, all given the attributes of the node as keywords:
   and a g may be None. ``vjp=None`` says that the derivative is zero everywhere.
 * ``numpy(*arrays, **attrs)`` computes the result (a tuple when ``outputs`` is not 1).
 
-Two rules are needed only where neither the kind of `code` nor the vjp decides:
+Three rules are needed only where neither the kind of `code` nor the vjp decides:
 
 * ``jvp(ts, y, *xs, **attrs)`` gives the tangent of y, where ts holds a tangent or None
   per input; or it is a word: "linear" in all float inputs together, "multilinear" in
@@ -23,6 +23,8 @@ Two rules are needed only where neither the kind of `code` nor the vjp decides:
 * ``batch(n, *xs, **attrs)`` gives the result for n examples at once: each x has a
   leading axis of n, and so has the result. Otherwise batch_rules.py derives it from the
   kind, and attributes by their names, which mean the same in every op (LEADING there).
+* ``interval(*intervals)`` gives the least and the largest float that the result can be,
+  from those of the inputs (value_ranges.py); without it, it can be any.
 
 Under mixed precision (amp.py) an op runs in the dtype of its arguments, or, as `amp`
 says, a product on operands of "half", and what overflows or loses digits in "float32".
@@ -31,9 +33,10 @@ says, a product on operands of "half", and what overflows or loses digits in "fl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any, ClassVar, Literal, ParamSpec, TypeAlias
 
+from staticgrad.ir.expression import Expr, parse
 from staticgrad.ir.kind import Kind, Tangent
 from staticgrad.ir.size import Dim, Shape
 
@@ -58,23 +61,33 @@ class Leaf(Code):
 
 
 @dataclass(frozen=True, slots=True)
-class Elementwise(Code):
+class Formula(Code):
+    """What is made by an expression of the kernel language (compiler/codegen).
+
+    `template` is its text over ``{0}``, ``{1}``..., the attributes by name, and
+    ``{T}``, the constructor of the result's dtype (``{T}(1)`` is one). For float16 and
+    bfloat16, which are float32 in registers, ``{T}`` is float32 and ``{S}`` rounds to
+    what is stored.
+    """
+
+    template: InitVar[str]
+    expr: Expr = field(init=False)
+
+    def __post_init__(self, template: str) -> None:
+        object.__setattr__(self, "expr", parse(template))
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise(Formula):
     """One result per element of the broadcast inputs.
 
-    `template` is an expression of the kernel language (compiler/codegen) over ``{0}``,
-    ``{1}``..., the attributes by name, and ``{T}``, the constructor of the result's
-    dtype (``{T}(1)`` is one). For float16 and bfloat16, which are float32 in registers,
-    ``{T}`` is float32 and ``{S}`` rounds to what is stored. Inputs of one node have one
-    dtype, unless the op says otherwise. `cost` is in additions; above 8 a value is
-    stored rather than recomputed.
-
-    One that `fails` calls a function of the user's, which may raise. Its template ends
-    the call's arguments with ``{at}``: where the element is and whom to tell.
+    Inputs of one node have one dtype, unless the op says otherwise. `cost` is in
+    additions; above 8 a value is stored rather than recomputed. One that `fails` is a
+    call of a function of the user's, which may raise.
     """
 
     kind = Kind("elementwise", "diagonal", fused=True, aligned=True, folded=True)
 
-    template: str
     cost: int = 1
     fails: bool = False
 
@@ -106,18 +119,17 @@ class Extent(Code):
 
 
 @dataclass(frozen=True, slots=True)
-class Random(Code):
+class Random(Formula):
     """One pseudo-random number per element, from a key of four uint32 words.
 
-    `template` is as in Elementwise, over the words ``{k0} {k1} {k2} {k3}`` and ``{i}``,
-    the flat C-order index of the element in the result. Input 0, the key, may have axes
-    before its words: one key for each place of the result's leading axes, and ``{i}``
-    counts the elements of one key.
+    Its formula is over the words ``{k0} {k1} {k2} {k3}``, ``{i}``, the flat C-order
+    index of the element in the result, and the inputs behind the key. The key, input 0,
+    may have axes before its words: one key for each place of the result's leading axes,
+    and ``{i}`` counts the elements of one key.
     """
 
     kind = Kind("random", reads=("memory", "values"), fused=True, aligned=True)
 
-    template: str
     cost: int = 40
 
 
@@ -131,10 +143,10 @@ class Reduce(Code):
 
 
 @dataclass(frozen=True, slots=True)
-class Scan(Code):
+class Scan(Formula):
     """A running result along ``attrs["axis"]``, of the shape of the inputs.
 
-    ``state = template(state, *inputs)`` for one element after the other, starting with
+    ``state = formula(state, *inputs)`` for one element after the other, starting with
     `initial`; ``{0}`` is the state. The result is the state after each element, or,
     where ``attrs["exclusive"]`` is true, before it. `wide`: of float32, the state is
     float64, and what is shown of it rounded.
@@ -142,7 +154,6 @@ class Scan(Code):
 
     kind = Kind("reduction", reads=("memory",), accumulates=True)
 
-    template: str
     initial: float
     wide: bool = False
 
@@ -256,16 +267,14 @@ class Scatter(Code):
 
 
 @dataclass(frozen=True, slots=True)
-class Select(Code):
+class Select(Formula):
     """The ``attrs["k"]`` first elements of each row of input 0, and where they were.
 
-    A row is the last axis. ``ahead`` is a template: whether value {0} comes before the
-    value {1}; equal ones keep their order. Outputs are (values, int64 positions).
+    A row is the last axis. The formula says whether value {0} comes before the value
+    {1}; equal ones keep their order. Outputs are (values, int64 positions).
     """
 
     kind = Kind("elementwise", reads=("memory",))
-
-    ahead: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,17 +302,16 @@ class Call(Code):
 
 
 @dataclass(frozen=True, slots=True)
-class Shuffle(Code):
+class Shuffle(Formula):
     """A random order of 0..n-1, n the last size of the result, for each key.
 
     Input 0 are keys as of Random. Position i takes what position j <= i holds, and j
-    takes i; j is ``below(w, i + 1)``, a template, of w, element i of the draw `word`.
+    takes i; j is ``formula(w, i + 1)`` of w, element i of the draw `word`.
     """
 
     kind = Kind("random", reads=("memory",))
 
     word: str
-    below: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,6 +450,7 @@ class Op:
     batch: Callable[..., Any] | None = None
     amp: Amp = "given"
     reached: bool = False  # the vjp is called even if nothing behind it is asked for
+    interval: Callable[..., tuple[float, float]] | None = None
 
     def __repr__(self) -> str:
         return f"Op({self.name})"

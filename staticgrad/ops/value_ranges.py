@@ -58,59 +58,45 @@ def _seen(x: Tensor, depth: int) -> tuple[Range, Tensor | None]:
         value = x.value
         known = (float(value.min()), float(value.max())) if value.size else ANYWHERE
         return known, None
-    name = x.op.name
-    if depth > 0 and name in UNARY:
-        inside, base = _seen(x.inputs[0], depth - 1)
-        return UNARY[name](*inside), base
-    if depth > 0 and name in BINARY:
-        (left, one), (right, other) = (_seen(part, depth - 1) for part in x.inputs)
-        if one is None or other is None or one is other:
-            square = name == "multiply" and x.inputs[0] is x.inputs[1]
-            found = _square(*left) if square else BINARY[name](left, right)
-            return found, other if one is None else one
-    return ANYWHERE, x
+    interval = x.op.interval
+    if depth == 0 or interval is None:
+        return ANYWHERE, x
+    seen = [_seen(part, depth - 1) for part in x.inputs]
+    bases = {id(base): base for _, base in seen if base is not None}
+    if len(bases) > 1:
+        return ANYWHERE, x
+    found = interval(*(known for known, _ in seen))
+    if x.op.name == "multiply" and x.inputs[0] is x.inputs[1]:
+        found = 0.0, found[1]  # a square
+    return found, next(iter(bases.values()), None)
 
 
-def _square(low: float, high: float) -> Range:
-    return 0.0, max(low * low, high * high)
+def within(low: float, high: float) -> Callable[[Range], Range]:
+    """The interval of a function whose results lie there whatever its argument is."""
+    return lambda _: (low, high)
 
 
-def _times(left: Range, right: Range) -> Range:
+def product(left: Range, right: Range) -> Range:
+    """The interval of x * y."""
     ends = [0.0 if 0.0 in (a, b) else a * b for a in left for b in right]
     return min(ends), max(ends)
 
 
-def _exp(_low: float, high: float) -> Range:
-    return (0.0, math.exp(high)) if high < MOST_EXPONENT else ANYWHERE
+def exponential(x: Range) -> Range:
+    """The interval of e to the power x."""
+    return (0.0, math.exp(x[1])) if x[1] < MOST_EXPONENT else ANYWHERE
 
 
-def _expm1(_low: float, high: float) -> Range:
-    return (-1.0, math.exp(high)) if high < MOST_EXPONENT else ANYWHERE
+def exponential_less_one(x: Range) -> Range:
+    """The interval of e to the power x, less 1."""
+    return (-1.0, math.exp(x[1])) if x[1] < MOST_EXPONENT else ANYWHERE
 
 
-def _sqrt(low: float, high: float) -> Range:
-    return (math.sqrt(low), math.sqrt(high)) if low > 0 else ANYWHERE
+def root(x: Range) -> Range:
+    """The interval of the square root of x."""
+    return (math.sqrt(x[0]), math.sqrt(x[1])) if x[0] > 0 else ANYWHERE
 
 
-def _rsqrt(low: float, _high: float) -> Range:
-    return (0.0, 1 / math.sqrt(low)) if low > 0 else ANYWHERE
-
-
-UNARY: dict[str, Callable[[float, float], Range]] = {
-    "negative": lambda low, high: (-high, -low),
-    "absolute": lambda low, high: (0.0, max(-low, high)),
-    "sigmoid": lambda low, high: (0.0, 1.0),
-    "tanh": lambda low, high: (-1.0, 1.0),
-    "sin": lambda low, high: (-1.0, 1.0),
-    "cos": lambda low, high: (-1.0, 1.0),
-    "erf": lambda low, high: (-1.0, 1.0),
-    "exp": _exp,
-    "expm1": _expm1,
-    "sqrt": _sqrt,
-    "rsqrt": _rsqrt,
-}
-BINARY: dict[str, Callable[[Range, Range], Range]] = {
-    "add": lambda x, y: (x[0] + y[0], x[1] + y[1]),
-    "subtract": lambda x, y: (x[0] - y[1], x[1] - y[0]),
-    "multiply": _times,
-}
+def inverse_root(x: Range) -> Range:
+    """The interval of 1 / sqrt(x)."""
+    return (0.0, 1 / math.sqrt(x[0])) if x[0] > 0 else ANYWHERE

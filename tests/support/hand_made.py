@@ -24,6 +24,7 @@ from staticgrad.compiler.memory import planner
 from staticgrad.compiler.runtime.frame import Frame
 from staticgrad.compiler.runtime.instructions import size
 from staticgrad.compiler.runtime.native_code import compile_schedule
+from staticgrad.ir.expression import parse
 from staticgrad.ir.node import Input, Node
 from staticgrad.ir.op import OPS
 from staticgrad.ir.size import Size
@@ -47,7 +48,7 @@ def elementwise(template, source, target, row_cost=20, dtype=FLOAT, size=N):
     """``target[i] = template(source[i])``."""
     body = (
         Load(0, Access(0, (1,)), dtype),
-        Compute(1, template, (0,), dtype),
+        Compute(1, parse(template), (0,), dtype),
         Store(Access(1, (1,)), 1),
     )
     operands = (Operand(source, "read", dtype), Operand(target, "write", dtype))

@@ -19,6 +19,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
     Site,
     Store,
 )
+from staticgrad.ir.expression import parse
 from staticgrad.ir.size import Size
 from staticgrad.ir.source import Source
 from staticgrad.ir.types import FLOAT32, INT64
@@ -36,20 +37,21 @@ def kernel(axes, operands, body, scratch=(), sites=(), name="kernel", fails=Fals
     return LoopKernel(name, axes, kinds, scratch, body, sites, row_cost=1, fails=fails)
 
 
-def elementwise(template, dtypes, result, attrs=(), extent=N):
+def elementwise(template, dtypes, result, extent=N):
     """result[i] = template(x0[i], x1[i]...)."""
     count = len(dtypes)
     loads = tuple(Load(k, Access(k, (1,)), np.dtype(d)) for k, d in enumerate(dtypes))
-    compute = Compute(count, template, tuple(range(count)), np.dtype(result), attrs)
+    expr = parse(template)
+    compute = Compute(count, expr, tuple(range(count)), np.dtype(result))
     store = Store(Access(count, (1,)), count)
     operands = [("read", d) for d in dtypes] + [("write", result)]
     return kernel((extent,), operands, (Loop(0, (*loads, compute, store)),))
 
 
-def apply(template, *arrays, result=None, attrs=()):
+def apply(template, *arrays, result=None):
     dtype = np.dtype(result or arrays[0].dtype)
     out = np.zeros(arrays[0].shape, dtype)
-    made = elementwise(template, [a.dtype for a in arrays], dtype, attrs)
+    made = elementwise(template, [a.dtype for a in arrays], dtype)
     BoundKernel(made, [*arrays, out], {"n": len(out)}).run()
     return out
 
@@ -72,7 +74,7 @@ def row_softmax(dtype=FLOAT32):
         1,
         (
             Load(3, x, dtype),
-            Compute(4, "exp({0} - {1})", (3, 0), dtype),
+            Compute(4, parse("exp({0} - {1})"), (3, 0), dtype),
             Store(Access(-1, (0, 1)), 4),
             Accumulate(1, "add", 4, dtype),
         ),
@@ -81,7 +83,7 @@ def row_softmax(dtype=FLOAT32):
         1,
         (
             Load(5, Access(-1, (0, 1)), dtype),
-            Compute(6, "divide({0}, {1})", (5, 1), dtype),
+            Compute(6, parse("divide({0}, {1})"), (5, 1), dtype),
             Store(Access(1, (M, 1)), 6),
         ),
     )
@@ -98,7 +100,7 @@ def column_sums(dtype=FLOAT32):
     add = (
         Load(1, Access(0, (M, 1)), dtype),
         Load(2, Access(1, (0, 1)), dtype),
-        Compute(3, "{0} + {1}", (1, 2), dtype),
+        Compute(3, parse("{0} + {1}"), (1, 2), dtype),
         Store(Access(1, (0, 1)), 3),
     )
     body = (clear, Loop(0, (Loop(1, add),)))

@@ -18,6 +18,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
     Store,
 )
 from staticgrad.compiler.kernel_ir.schedule import Buffer, Schedule
+from staticgrad.ir.expression import parse
 from staticgrad.ir.node import Node, Parameter, Storage
 from staticgrad.ir.op import Leaf, Op
 from staticgrad.ir.size import product
@@ -50,7 +51,7 @@ class Builder:
             loads.append(Load(len(reads), Access(len(reads), (1,)), F32))
         result = len(loads)
         template = " + ".join(f"{{{n}}}" for n in range(result)) or "{T}(1)"
-        made = Compute(result, template, tuple(range(result)), F32)
+        made = Compute(result, parse(template), tuple(range(result)), F32)
         body = (*loads, made, Store(Access(len(reads), (1,)), result))
         self.loops("add", (count,), operands, (Loop(0, body),), cost=len(reads) + 1)
 

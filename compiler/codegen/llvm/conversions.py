@@ -9,13 +9,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from staticgrad.compiler.codegen.llvm.intrinsics import taking
 from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value
+from staticgrad.compiler.codegen.scalar_functions import (
+    OWN,
+    Bound,
+    ScalarFunction,
+    at_most_one,
+    kept,
+    table,
+    unbounded,
+)
 from staticgrad.compiler.host.processor import has_fma
 
 _BIT = ir.IntType(1)
@@ -46,7 +57,7 @@ def same(count: int, emit: Callable[..., Value], result: Any = None) -> Any:
     ``emit(b, kind, *args)`` makes the value; its type is `result`, or the arguments'.
     """
 
-    def make(*kinds: Any) -> Any:
+    def make(_typing: Any, *kinds: Any) -> Any:
         kind = kinds[0]
         if any(other != kind for other in kinds):
             return None
@@ -56,11 +67,17 @@ def same(count: int, emit: Callable[..., Value], result: Any = None) -> Any:
 
         return (result or kind)(*kinds), generate
 
-    if count == 1:
-        return intrinsic(lambda typing, x: make(x))
-    if count == 2:
-        return intrinsic(lambda typing, x, y: make(x, y))
-    return intrinsic(lambda typing, x, y, z: make(x, y, z))
+    return taking(count, make)
+
+
+def simple(
+    name: str, count: int, emit: Callable[..., Value], result: Any = None, *,
+    cuda: str | None = OWN, operations: int = 1, bound: Bound = unbounded,
+    lanes: Callable[..., Value] | None = None,
+) -> ScalarFunction:  # fmt: skip
+    """The record of a function whose intrinsic `same` makes."""
+    make = partial(same, count, emit, result)
+    return ScalarFunction(name, make, cuda, operations, bound, lanes)
 
 
 def elementary(emit: Callable[..., Value], count: int) -> Any:
@@ -231,6 +248,10 @@ def _not(b: Any, kind: Any, x: Value) -> Value:
     return b.xor(x, ir.Constant(x.type, 1))
 
 
+def _lanes(name: str) -> Callable[..., Value]:
+    return lambda m, *args: m.llvm(name, *args)
+
+
 def _llvm(name: str) -> Callable[..., Value]:
     def emit(b: Any, kind: Any, *args: Value) -> Value:
         return (
@@ -263,33 +284,33 @@ def _multiply_add(b: Any, kind: Any, x: Value, y: Value, z: Value) -> Value:
     return b.fadd(b.fmul(x, y), z)
 
 
-NUMBERS: dict[str, Any] = {
-    "select": select,
-    "maximum": same(2, _extreme("maximum", ">")),
-    "minimum": same(2, _extreme("minimum", "<")),
-    "negative": same(1, _negative),
-    "absolute": same(1, _absolute),
-    "sign": same(1, _sign),
-    "copysign": same(2, _llvm("copysign")),
-    "floor": same(1, _llvm("floor")),
-    "ceil": same(1, _llvm("ceil")),
-    "rint": same(1, _llvm("rint")),
-    "trunc": same(1, _llvm("trunc")),
-    "signbit": same(1, _signbit, types.boolean),
-    "bitwise_and": same(2, _logical("and_")),
-    "bitwise_or": same(2, _logical("or_")),
-    "bitwise_xor": same(2, _logical("xor")),
-    "invert": same(1, _invert),
-    "left_shift": same(2, _shift(left=True)),
-    "right_shift": same(2, _shift(left=False)),
-    "isnan": same(1, _isnan, types.boolean),
-    "isinf": same(1, _isinf, types.boolean),
-    "isfinite": same(1, _isfinite, types.boolean),
-    "c_and": same(2, _logical("and_")),
-    "c_or": same(2, _logical("or_")),
-    "c_xor": same(2, _logical("xor")),
-    "c_not": same(1, _not),
-    "multiply_add": same(3, _multiply_add),
-    "accumulate_add": same(2, _add),
-    "accumulate_multiply": same(2, _multiply),
-}
+NUMBERS = table(
+    ScalarFunction("select", lambda: select, OWN, 1, lambda args: max(args[1:])),
+    simple("maximum", 2, _extreme("maximum", ">"), bound=max, lanes=_lanes("maximum")),
+    simple("minimum", 2, _extreme("minimum", "<"), bound=max, lanes=_lanes("minimum")),
+    simple("negative", 1, _negative, bound=kept),
+    simple("absolute", 1, _absolute, bound=kept, lanes=IREmitter.abs),
+    simple("sign", 1, _sign, bound=at_most_one),
+    simple("copysign", 2, _llvm("copysign"), cuda="copysign"),
+    simple("floor", 1, _llvm("floor"), cuda="floor", bound=kept),
+    simple("ceil", 1, _llvm("ceil"), cuda="ceil", bound=kept),
+    simple("rint", 1, _llvm("rint"), cuda="rint", bound=kept),
+    simple("trunc", 1, _llvm("trunc"), cuda="trunc"),
+    simple("signbit", 1, _signbit, types.boolean),
+    simple("bitwise_and", 2, _logical("and_")),
+    simple("bitwise_or", 2, _logical("or_")),
+    simple("bitwise_xor", 2, _logical("xor")),
+    simple("invert", 1, _invert),
+    simple("left_shift", 2, _shift(left=True)),
+    simple("right_shift", 2, _shift(left=False)),
+    simple("isnan", 1, _isnan, types.boolean, bound=at_most_one),
+    simple("isinf", 1, _isinf, types.boolean, bound=at_most_one),
+    simple("isfinite", 1, _isfinite, types.boolean, bound=at_most_one),
+    simple("c_and", 2, _logical("and_")),
+    simple("c_or", 2, _logical("or_")),
+    simple("c_xor", 2, _logical("xor")),
+    simple("c_not", 1, _not),
+    simple("multiply_add", 3, _multiply_add, cuda=None),
+    simple("accumulate_add", 2, _add),
+    simple("accumulate_multiply", 2, _multiply, cuda=None),
+)

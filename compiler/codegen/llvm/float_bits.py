@@ -11,8 +11,9 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from staticgrad.compiler.codegen.llvm.conversions import is_signed, same
+from staticgrad.compiler.codegen.llvm.conversions import is_signed, simple
 from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value, declared
+from staticgrad.compiler.codegen.scalar_functions import table
 
 _BYTE = ir.IntType(8)
 
@@ -75,9 +76,9 @@ def _bitwise_count(b: Any, kind: Any, x: Value) -> Value:
     return ones if x.type.width == 8 else b.trunc(ones, _BYTE)
 
 
-BITS: dict[str, Any] = {
-    "nextafter": same(2, _nextafter),
-    "frexp_exponent": same(1, _frexp_exponent, types.int32),
-    "frexp_fraction": same(1, _frexp_fraction),
-    "bitwise_count": same(1, _bitwise_count, types.uint8),
-}
+BITS = table(
+    simple("nextafter", 2, _nextafter, cuda="nextafter"),
+    simple("frexp_exponent", 1, _frexp_exponent, types.int32),
+    simple("frexp_fraction", 1, _frexp_fraction),
+    simple("bitwise_count", 1, _bitwise_count, types.uint8),
+)

@@ -11,8 +11,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from staticgrad.compiler.codegen.llvm.conversions import is_float, is_signed, same
+from staticgrad.compiler.codegen.llvm.conversions import is_float, is_signed, simple
 from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value
+from staticgrad.compiler.codegen.scalar_functions import table
 
 
 def _divide(b: Any, _kind: Any, x: Value, y: Value) -> Value:
@@ -147,11 +148,11 @@ def _power_loop(b: Any, x: Value, y: Value) -> Value:
     return grown
 
 
-DIVISION: dict[str, Any] = {
-    "divide": same(2, _divide),
-    "floor_divide": same(2, _floor_divide),
-    "remainder": same(2, _remainder),
-    "fmod": same(2, _fmod),
-    "gcd": same(2, _gcd),
-    "ipower": same(2, _ipower),
-}
+DIVISION = table(
+    simple("divide", 2, _divide, operations=3),
+    simple("floor_divide", 2, _floor_divide),
+    simple("remainder", 2, _remainder),
+    simple("fmod", 2, _fmod, cuda="fmod"),
+    simple("gcd", 2, _gcd),
+    simple("ipower", 2, _ipower),
+)

@@ -22,6 +22,7 @@ from numba import types
 from numba.extending import intrinsic, models, register_model
 
 from staticgrad.compiler.codegen.llvm.half_precision import NARROW, WIDEN
+from staticgrad.compiler.codegen.llvm.intrinsics import lowers
 
 STOP = 6
 """The word of a status that holds the address of the run's stop cell."""
@@ -73,33 +74,25 @@ def _word(b: Any, table: Any, position: Any) -> Any:
     return b.load(place)
 
 
-@intrinsic
-def word(typing: Any, table: Any, position: Any) -> Any:
+@lowers(types.int64(types.intp, types.intp))
+def word(b: Any, table: Any, position: Any) -> Any:
     """``word(table, k)``: the int64 number k of the table at that address."""
-
-    def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Any:
-        return _word(b, *args)
-
-    return types.int64(types.intp, types.intp), generate
+    return _word(b, table, position)
 
 
-@intrinsic
-def unless_stopped(typing: Any, context: Any, stopped: Any, going: Any) -> Any:
+@lowers(types.int64(types.intp, types.int64, types.int64))
+def unless_stopped(b: Any, context: Any, stopped: Any, going: Any) -> Any:
     """``unless_stopped(context, a, b)``: b, or a if the run has to stop.
 
     The status names the cell that says so, which others write at any time.
     """
-
-    def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Any:
-        status = _word(b, args[0], ir.Constant(_LONG, 0))
-        cell = _word(b, status, ir.Constant(_LONG, STOP))
-        place = b.inttoptr(cell, _LONG.as_pointer())
-        set_ = b.icmp_signed(
-            "!=", b.load_atomic(place, "monotonic", 8), ir.Constant(_LONG, 0)
-        )
-        return b.select(set_, args[1], args[2])
-
-    return types.int64(types.intp, types.int64, types.int64), generate
+    status = _word(b, context, ir.Constant(_LONG, 0))
+    cell = _word(b, status, ir.Constant(_LONG, STOP))
+    place = b.inttoptr(cell, _LONG.as_pointer())
+    set_ = b.icmp_signed(
+        "!=", b.load_atomic(place, "monotonic", 8), ir.Constant(_LONG, 0)
+    )
+    return b.select(set_, stopped, going)
 
 
 @intrinsic(prefer_literal=True)

@@ -13,9 +13,9 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from staticgrad.compiler.codegen.llvm.half_precision import WIDEN
+from staticgrad.compiler.codegen.llvm.intrinsics import lowers
 
 I8 = ir.IntType(8)
 I32 = ir.IntType(32)
@@ -35,12 +35,9 @@ def pointer(builder: Any, address: Any, kind: ir.Type, index: Any = None) -> Any
 
 
 def _loader(kind: ir.Type, result: types.Type) -> Any:
-    @intrinsic
-    def load(typing: Any, address: Any, index: Any) -> Any:
-        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return builder.load(pointer(builder, args[0], kind, args[1]))
-
-        return result(types.int64, types.int64), emit
+    @lowers(result(types.int64, types.int64))
+    def load(b: Any, address: Any, index: Any) -> Any:
+        return b.load(pointer(b, address, kind, index))
 
     return load
 
@@ -48,25 +45,17 @@ def _loader(kind: ir.Type, result: types.Type) -> Any:
 def _half_loader(stored: str) -> Any:
     """Loads 16 bits as the float32 that they are."""
 
-    @intrinsic
-    def load(typing: Any, address: Any, index: Any) -> Any:
-        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            bits = builder.load(pointer(builder, args[0], ir.IntType(16), args[1]))
-            return WIDEN[stored](builder, bits)
-
-        return types.float32(types.int64, types.int64), emit
+    @lowers(types.float32(types.int64, types.int64))
+    def load(b: Any, address: Any, index: Any) -> Any:
+        return WIDEN[stored](b, b.load(pointer(b, address, ir.IntType(16), index)))
 
     return load
 
 
 def _storer(kind: ir.Type, value: types.Type) -> Any:
-    @intrinsic
-    def store(typing: Any, address: Any, index: Any, number: Any) -> Any:
-        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            builder.store(args[2], pointer(builder, args[0], kind, args[1]))
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64, value), emit
+    @lowers(types.void(types.int64, types.int64, value))
+    def store(b: Any, address: Any, index: Any, number: Any) -> Any:
+        b.store(number, pointer(b, address, kind, index))
 
     return store
 
@@ -81,174 +70,113 @@ store_int64 = _storer(I64, types.int64)
 store_float64 = _storer(F64, types.float64)
 
 
-@intrinsic
-def load_int8(typing: Any, address: Any, index: Any) -> Any:
+@lowers(types.int8(types.int64, types.int64))
+def load_int8(b: Any, address: Any, index: Any) -> Any:
     """The byte at `address` + `index`."""
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(pointer(builder, args[0], I8, args[1]))
-
-    return types.int8(types.int64, types.int64), emit
+    return b.load(pointer(b, address, I8, index))
 
 
-@intrinsic
-def atomic_load(typing: Any, address: Any) -> Any:
+@lowers(types.int64(types.int64))
+def atomic_load(b: Any, address: Any) -> Any:
     """The int64 at `address`, which another thread may write at any time."""
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load_atomic(pointer(builder, args[0], I64), ORDERING, 8)
-
-    return types.int64(types.int64), emit
+    return b.load_atomic(pointer(b, address, I64), ORDERING, 8)
 
 
-@intrinsic
-def atomic_exchange(typing: Any, address: Any, value: Any) -> Any:
+@lowers(types.int64(types.int64, types.int64))
+def atomic_exchange(b: Any, address: Any, value: Any) -> Any:
     """Write `value` to the int64 at `address`; returns what was there."""
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = pointer(builder, args[0], I64)
-        return builder.atomic_rmw("xchg", place, args[1], ORDERING)
-
-    return types.int64(types.int64, types.int64), emit
+    place = pointer(b, address, I64)
+    return b.atomic_rmw("xchg", place, value, ORDERING)
 
 
-@intrinsic
-def atomic_add(typing: Any, address: Any, value: Any) -> Any:
+@lowers(types.int64(types.int64, types.int64))
+def atomic_add(b: Any, address: Any, value: Any) -> Any:
     """Add `value` to the int64 at `address`; returns what was there."""
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = pointer(builder, args[0], I64)
-        return builder.atomic_rmw("add", place, args[1], ORDERING)
-
-    return types.int64(types.int64, types.int64), emit
+    place = pointer(b, address, I64)
+    return b.atomic_rmw("add", place, value, ORDERING)
 
 
-@intrinsic
+@lowers(types.void(*[types.int64] * 6))
 def call_kernel(
-    typing: Any, function: Any, operands: Any, sizes: Any, begin: Any, end: Any,
-    context_address: Any,
-) -> Any:  # fmt: skip
+    b: Any, function: Any, operands: Any, sizes: Any, begin: Any, end: Any, context: Any
+) -> Any:
     """Call a function of five words by address: a kernel, or the parallel launch."""
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [I64] * 5)
-        builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 6), emit
+    kind = ir.FunctionType(ir.VoidType(), [I64] * 5)
+    b.call(
+        b.inttoptr(function, kind.as_pointer()), [operands, sizes, begin, end, context]
+    )
 
 
-@intrinsic
-def call_get(typing: Any, function: Any) -> Any:
+@lowers(types.int64(types.int64))
+def call_get(b: Any, function: Any) -> Any:
     """The int that a C function without arguments returns."""
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = ir.FunctionType(I32, [])
-        result = builder.call(builder.inttoptr(args[0], kind.as_pointer()), [])
-        return builder.sext(result, I64)
-
-    return types.int64(types.int64), emit
+    kind = ir.FunctionType(I32, [])
+    result = b.call(b.inttoptr(function, kind.as_pointer()), [])
+    return b.sext(result, I64)
 
 
-@intrinsic
-def call_set(typing: Any, function: Any, value: Any) -> Any:
+@lowers(types.void(types.int64, types.int64))
+def call_set(b: Any, function: Any, value: Any) -> Any:
     """Call a C function that takes an int and returns nothing."""
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [I32])
-        place = builder.inttoptr(args[0], kind.as_pointer())
-        builder.call(place, [builder.trunc(args[1], I32)])
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), emit
+    kind = ir.FunctionType(ir.VoidType(), [I32])
+    place = b.inttoptr(function, kind.as_pointer())
+    b.call(place, [b.trunc(value, I32)])
 
 
-@intrinsic
-def fill_bytes(typing: Any, address: Any, byte: Any, count: Any) -> Any:
+@lowers(types.void(types.int64, types.int64, types.int64))
+def fill_bytes(b: Any, address: Any, byte: Any, count: Any) -> Any:
     """Set `count` bytes to the low eight bits of `byte`."""
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        byte = builder.trunc(args[1], I8)
-        cgutils.memset(builder, pointer(builder, args[0], I8), args[2], byte)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), emit
+    byte = b.trunc(byte, I8)
+    cgutils.memset(b, pointer(b, address, I8), count, byte)
 
 
-@intrinsic
-def copy_bytes(typing: Any, target: Any, source: Any, count: Any) -> Any:
+@lowers(types.void(types.int64, types.int64, types.int64))
+def copy_bytes(b: Any, target: Any, source: Any, count: Any) -> Any:
     """Copy `count` bytes between areas that do not overlap."""
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        to, origin = (pointer(builder, a, I8) for a in args[:2])
-        cgutils.raw_memcpy(builder, to, origin, args[2], 1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), emit
+    to, origin = (pointer(b, a, I8) for a in (target, source))
+    cgutils.raw_memcpy(b, to, origin, count, 1)
 
 
-@intrinsic
-def float64_bits(typing: Any, value: Any) -> Any:
+@lowers(types.int64(types.float64))
+def float64_bits(b: Any, value: Any) -> Any:
     """The bits of a float64 as an int64."""
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], I64)
-
-    return types.int64(types.float64), emit
+    return b.bitcast(value, I64)
 
 
-@intrinsic
-def multiply_high(typing: Any, left: Any, right: Any) -> Any:
+@lowers(types.uint64(types.uint64, types.uint64))
+def multiply_high(b: Any, left: Any, right: Any) -> Any:
     """The upper 64 bits of the product of two uint64."""
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        wide = ir.IntType(128)
-        product = builder.mul(*(builder.zext(a, wide) for a in args))
-        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), I64)
-
-    return types.uint64(types.uint64, types.uint64), emit
+    wide = ir.IntType(128)
+    product = b.mul(*(b.zext(a, wide) for a in (left, right)))
+    return b.trunc(b.lshr(product, ir.Constant(wide, 64)), I64)
 
 
 STACK_WORDS = 64
 
 
-@intrinsic
-def local_words(typing: Any) -> Any:
+@lowers(types.int64())
+def local_words(b: Any) -> Any:
     """The address of STACK_WORDS int64 that live as long as the calling function."""
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        count = ir.Constant(I64, STACK_WORDS)
-        return builder.ptrtoint(cgutils.alloca_once(builder, I64, count), I64)
-
-    return types.int64(), emit
+    count = ir.Constant(I64, STACK_WORDS)
+    return b.ptrtoint(cgutils.alloca_once(b, I64, count), I64)
 
 
-@intrinsic
-def pause(typing: Any) -> Any:
+@lowers(types.void())
+def pause(b: Any) -> Any:
     """Tell the processor that a loop waits for another thread."""
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        if PAUSES:
-            kind, name = ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"
-            function = cgutils.get_or_insert_function(builder.module, kind, name)
-            builder.call(function, [])
-        return context.get_dummy_value()
-
-    return types.void(), emit
+    if PAUSES:
+        kind, name = ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"
+        function = cgutils.get_or_insert_function(b.module, kind, name)
+        b.call(function, [])
 
 
 def caller(count: int) -> Any:
     """A call of a C function of so many words, given in a tuple, by address."""
 
-    @intrinsic
-    def call(typing: Any, function: Any, arguments: Any) -> Any:
-        def emit(context: Any, b: Any, _signature: Any, args: Any) -> Any:
-            kind = ir.FunctionType(ir.VoidType(), [I64] * count)
-            given = [b.extract_value(args[1], i) for i in range(count)]
-            b.call(b.inttoptr(args[0], kind.as_pointer()), given)
-            return context.get_dummy_value()
-
-        numbers = types.UniTuple(types.int64, count)
-        return types.void(types.int64, numbers), emit
+    @lowers(types.void(types.int64, types.UniTuple(types.int64, count)))
+    def call(b: Any, function: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [I64] * count)
+        given = [b.extract_value(arguments, i) for i in range(count)]
+        b.call(b.inttoptr(function, kind.as_pointer()), given)
 
     return call

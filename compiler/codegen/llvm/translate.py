@@ -81,7 +81,7 @@ _NUMBERS = {
     np.int64: types.int64,
     np.uint64: types.uint64,
 }
-_FUNCTIONS = {np.isfinite: NUMBERS["isfinite"]}
+_FUNCTIONS = {np.isfinite: NUMBERS["isfinite"].make()}
 _EXTREMES = {min: "<", max: ">"}
 _BUILTINS = {"min": min, "max": max}
 _WHOLE_REGISTERS = '"prefer-vector-width"="512"'

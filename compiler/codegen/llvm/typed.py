@@ -57,7 +57,10 @@ _OPERATORS: dict[type, Callable[..., Any]] = {
     ast.Mod: operator.mod,
 }
 
-_DIVISIONS = {ast.FloorDiv: DIVISION["floor_divide"], ast.Mod: DIVISION["remainder"]}
+_DIVISIONS = {
+    ast.FloorDiv: DIVISION["floor_divide"].make(),
+    ast.Mod: DIVISION["remainder"].make(),
+}
 
 _OF_FLOATS = {
     ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv",

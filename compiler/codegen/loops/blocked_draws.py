@@ -8,8 +8,6 @@ it would without the draw. Other loops make each element from a block of its own
 
 from __future__ import annotations
 
-import re
-
 from staticgrad.compiler.codegen.random.draws_ir import DRAWS
 from staticgrad.compiler.kernel_ir.kernels import (
     Compute,
@@ -20,16 +18,12 @@ from staticgrad.compiler.kernel_ir.kernels import (
     result_of,
 )
 from staticgrad.compiler.kernel_ir.walks import is_flat
-
-_DRAW = re.compile(r"(\w+)\{bits\}\(\{0\}, \{1\}, \{2\}, \{3\}, \{4\}\)")
+from staticgrad.ir.expression import function_of
 
 
 def draw_name(statement: Statement) -> str | None:
     """The draw that a statement is an element of."""
-    if not isinstance(statement, Compute):
-        return None
-    found = _DRAW.fullmatch(statement.template)
-    name = f"{found[1]}{dict(statement.attrs)['bits']}" if found else None
+    name = function_of(statement.expr) if isinstance(statement, Compute) else ""
     return name if name in DRAWS else None
 
 

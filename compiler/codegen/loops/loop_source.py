@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from staticgrad.compiler.codegen.language import stored_name, type_name
 from staticgrad.compiler.codegen.loops.blocked_draws import (
@@ -38,7 +38,7 @@ from staticgrad.compiler.codegen.loops.split_bodies import (
 from staticgrad.compiler.codegen.loops.statements import (
     ValueNames,
     access_text,
-    compute_text,
+    expression_text,
     index_text,
     statement_text,
 )
@@ -214,10 +214,11 @@ class _Kernel:
         if isinstance(statement, Tiles):
             self.writer.line(self.tiles(statement))
             return
+        if exact and isinstance(statement, Compute) and self.guarded(statement):
+            statement = replace(statement, expr=any_argument(statement.expr))
         text = statement_text(statement, self.names)
         if result_of(statement) in self.drawn:
             text = self._read_draw(statement)
-        text = any_argument(text) if exact and self.guarded(statement) else text
         if text:
             self.writer.line(text, comment=self.origin(statement))
 
@@ -462,9 +463,9 @@ class _Kernel:
     def _keep_farthest(self, statement: Statement) -> None:
         assert isinstance(statement, Compute)
         kind = type_name(statement.dtype)
-        found = guarded_arguments(compute_text(statement, self.names))
-        for argument in dict.fromkeys(found):
-            self.writer.line(f"far_{kind} = farther(far_{kind}, {kind}({argument}))")
+        for argument in dict.fromkeys(guarded_arguments(statement.expr)):
+            found = expression_text(argument, statement, self.names)
+            self.writer.line(f"far_{kind} = farther(far_{kind}, {kind}({found}))")
 
 
 def _renamed(text: Writer) -> str:

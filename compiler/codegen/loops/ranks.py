@@ -16,6 +16,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from staticgrad.compiler.codegen.llvm.intrinsics import lowers
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value
 
 _INTEGER = {types.float32: types.int32, types.float64: types.int64}
@@ -45,14 +46,7 @@ def _ranked(b: Any, x: Value, nan: int) -> Value:
 
 
 def _rank(nan: int) -> Any:
-    @intrinsic
-    def rank(typing: Any, x: Any) -> Any:
-        def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
-            return _ranked(b, args[0], nan)
-
-        return _INTEGER[x](x), generate
-
-    return rank
+    return lowers(lambda x: _INTEGER[x](x))(lambda b, x: _ranked(b, x, nan))
 
 
 @intrinsic
@@ -75,14 +69,10 @@ def _with_sign_turned(b: Any, bits: Value) -> Value:
     return b.xor(bits, _constant(bits, 1 << (bits.type.width - 1)))
 
 
-@intrinsic
-def order_bits(typing: Any, x: Any) -> Any:
+@lowers(lambda x: _UNSIGNED[x](x))
+def order_bits(b: Any, x: Any) -> Any:
     """The rank of a float as an unsigned integer, NaN above everything."""
-
-    def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
-        return _with_sign_turned(b, _ranked(b, args[0], 1))
-
-    return _UNSIGNED[x](x), generate
+    return _with_sign_turned(b, _ranked(b, x, 1))
 
 
 @intrinsic

@@ -27,6 +27,7 @@ from staticgrad.compiler.codegen.llvm.ir_emitter import Value
 from staticgrad.compiler.codegen.llvm.kernel_pointers import Pointer
 from staticgrad.compiler.host import processor
 from staticgrad.compiler.kernel_ir.kernels import (
+    CONVERTED,
     Access,
     Compute,
     Load,
@@ -34,6 +35,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
     Store,
     result_of,
 )
+from staticgrad.ir.expression import Apply, Arg
 from staticgrad.ir.size import Dim
 
 LEAST = 32  # elements from which registers pay
@@ -61,13 +63,13 @@ def running_of(loop: Loop, extent: Dim) -> Running | None:
     casts = {
         s.result: s.args[0]
         for s in loop.body
-        if isinstance(s, Compute) and s.template == "{T}({0})"
+        if isinstance(s, Compute) and s.expr == CONVERTED
     }
     match [s for s in loop.body if result_of(s) not in casts]:
         case [
             Load(old, state),
             Load(x, source, dtype),
-            Compute(new, "{0} + {1}", args) as step,
+            Compute(new, Apply("+", (Arg(0), Arg(1))), args) as step,
             Store(kept, stored),
             Store(target, shown),
         ]:

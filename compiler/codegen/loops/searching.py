@@ -25,6 +25,7 @@ from staticgrad.compiler.codegen.loops.extremes import LARGEST
 from staticgrad.compiler.codegen.loops.split_bodies import read_by
 from staticgrad.compiler.kernel_ir.kernels import (
     ADD_UP,
+    CONVERTED,
     Accumulate,
     Compute,
     Index,
@@ -37,6 +38,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
     result_of,
 )
 from staticgrad.compiler.kernel_ir.walks import loops_of, statements_of
+from staticgrad.ir.expression import Apply, Arg, function_of
 from staticgrad.ir.types import BOOL, INT64, kind_of
 
 BLOCK_FOUND, BLOCK_FIRST = 2048, 128  # elements between two looks
@@ -109,7 +111,7 @@ def search_of(loop: Loop, kernel: LoopKernel, known: Numbers) -> Search | None:
 
 
 def _is_pure(statement: Statement) -> bool:
-    if isinstance(statement, Compute) and statement.template == ADD_UP:
+    if isinstance(statement, Compute) and statement.expr == ADD_UP:
         return False
     kinds = Number | Load | Compute | Index
     return isinstance(statement, kinds) and not calls_of(statement)
@@ -122,7 +124,7 @@ def _found(
     if end.dtype == BOOL:
         return end.value, end.combine in ("or", "maximum")
     match made.get(end.value):
-        case Compute(_, "select({0}, {1}, {2})", (condition, index, other), dtype):
+        case Compute(_, Apply("select"), (condition, index, other), dtype):
             pass
         case _:
             return None
@@ -131,7 +133,7 @@ def _found(
     if not same or not isinstance(last, Number) or last.value != LARGEST:
         return None
     place = made.get(index)
-    while isinstance(place, Compute) and place.template == "{T}({0})":
+    while isinstance(place, Compute) and place.expr == CONVERTED:
         place = made.get(place.args[0]) if place.dtype == INT64 else None
     if not isinstance(place, Index):
         return None
@@ -217,7 +219,7 @@ def _place_in(
             and replace(s, result=element.result) == element}  # fmt: skip
     test = made.get(found[0])
     tests = [test]
-    if isinstance(test, Compute) and test.template == "c_or({0}, {1})":
+    if isinstance(test, Compute) and function_of(test.expr) == "c_or":
         tests = [made.get(value) for value in test.args]
     wanted = {"equal", "nan"} if kind_of(element.dtype) == "f" else {"equal"}
     kinds = {_kind_of_test(test, same, register) for test in tests}
@@ -229,10 +231,9 @@ def _kind_of_test(
 ) -> str:
     """What a condition asks of an element: to be the extreme, or a NaN."""
     match test:
-        case Compute(_, "{0} == {1}", (x, y)) if x in elements and y == register:
-            return "equal"
-        case Compute(_, "{0} == {1}", (x, y)) if y in elements and x == register:
-            return "equal"
-        case Compute(_, "{0} != {1}", (x, y)) if x in elements and y in elements:
-            return "nan"
+        case Compute(_, Apply("==", (Arg(0), Arg(1))), (x, y)):
+            pair = (x, y) if y == register else (y, x)
+            return "equal" if pair[0] in elements and pair[1] == register else ""
+        case Compute(_, Apply("!=", (Arg(0), Arg(1))), (x, y)):
+            return "nan" if elements >= {x, y} else ""
     return ""

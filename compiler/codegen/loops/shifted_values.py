@@ -111,9 +111,9 @@ def _form(
     match statement:
         case Number(_, value, dtype):
             return repr(value), dtype
-        case Compute(_, template, args, dtype, attrs):
+        case Compute(_, expr, args, dtype):
             values = tuple(known.get(a, ("outside", a)) for a in args)
-            return template, repr(attrs), dtype, values
+            return expr, dtype, values
         case Index(_, strides, offset):
             return strides, offset + steps * strides[axis]
         case Load(_, access, dtype):

@@ -14,11 +14,11 @@ far away 1.9 and 2.3: hence the limit on crossing values.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from staticgrad.compiler.codegen.language import SCALAR_FUNCTIONS
 from staticgrad.compiler.codegen.loops.blocked_draws import drawn_in_blocks
 from staticgrad.compiler.codegen.loops.trigonometric_loops import arguments
 from staticgrad.compiler.kernel_ir.kernels import (
@@ -35,6 +35,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
     result_of,
 )
 from staticgrad.compiler.kernel_ir.walks import is_flat, loops_of
+from staticgrad.ir.expression import Apply, walk
 from staticgrad.ir.types import DType
 
 BLOCK = 512  # indices per block: a carried float32 takes 2 KB of first-level cache
@@ -42,16 +43,6 @@ LONGEST = 48  # vector operations that may wait for each other in one loop
 PIECE = 24  # vector operations of a piece, about: one elementary function
 MOST_REPEATED = 4  # different pieces that repeat together
 MOST_CROSSING = 2  # values that may cross a cut; more cost as much as they bring
-
-_CALL = re.compile(r"\b([a-z_][a-z0-9_]*)\(")
-_OPERATIONS = {
-    "exp": 16, "expm1": 18, "log": 20, "log1p": 26, "log2": 22, "log10": 24, "exp2": 16,
-    "tanh": 24, "sigmoid": 18, "softplus": 38, "erf": 26, "erfc": 36, "gelu": 40,
-    "sin": 24, "cos": 24, "tan": 28, "atan": 22, "asin": 20, "acos": 26, "atan2": 30,
-    "cbrt": 34, "power": 60, "philox_word": 80, "word32": 80,
-    "word64": 80, "uniform32": 80, "uniform64": 80, "normal32": 140, "normal64": 140,
-    "divide": 3, "sqrt": 3, "rsqrt": 5,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +70,9 @@ def operations(statement: Statement) -> int:
     """About how many vector operations a statement takes."""
     if not isinstance(statement, Compute):
         return 1
-    calls = _CALL.findall(statement.template)
-    return 1 + sum(_OPERATIONS.get(name, 1) for name in calls)
+    called = (p.name for p in walk(statement.expr) if isinstance(p, Apply))
+    named = [name for name in called if isinstance(name, str) and name.islower()]
+    return 1 + sum(SCALAR_FUNCTIONS[name].operations for name in named)
 
 
 def in_pieces(loop: Loop, kernel: LoopKernel) -> Pieces | None:

@@ -31,6 +31,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
     Store,
 )
 from staticgrad.errors import CompilerBug
+from staticgrad.ir.expression import Apply, Arg, Expr, Leaf, Literal, Name, text, walk
 from staticgrad.ir.foreign import Foreign
 from staticgrad.ir.size import Dim
 from staticgrad.ir.types import DType, is_half, kind_of
@@ -46,10 +47,7 @@ _ACCUMULATE: dict[Combine, str] = {
 
 _RANK = {"maximum": "rank_high", "minimum": "rank_low"}
 
-_TYPED = re.compile(r"[a-z_]+\(|\{\d+\}|[-+*(), ]")
-"""What gives the arguments' own type: function calls, arguments, + - *."""
-
-_ARITHMETIC = re.compile(r"[-+*]")
+_FUNCTION = re.compile("[a-z_]+")
 
 
 class ValueNames:
@@ -123,7 +121,7 @@ def statement_text(statement: Statement, names: ValueNames) -> str:
         case Store(access, value):
             return f"store({access_text(access, names)}, {names.value(value)})"
         case Compute():
-            text = compute_text(statement, names)
+            text = _compute_text(statement, names)
             return f"{names.define(statement.result, statement.dtype)} = {text}"
         case Index(result, strides, offset):
             text = index_text(strides, offset, names)
@@ -143,16 +141,32 @@ def statement_text(statement: Statement, names: ValueNames) -> str:
     raise CompilerBug(f"codegen requires a statement, got {statement!r}")
 
 
-def compute_text(statement: Compute, names: ValueNames) -> str:
+def _compute_text(statement: Compute, names: ValueNames) -> str:
     """The expression of a Compute, converted to its dtype where that may be needed."""
-    kind, stored = type_name(statement.dtype), stored_name(statement.dtype)
-    arguments = [names.value(number) for number in statement.args]
-    attrs = {name: _attr_text(value, names) for name, value in statement.attrs}
-    text = statement.template.format(*arguments, T=kind, S=stored, **attrs)
+    found = expression_text(statement.expr, statement, names)
     dtypes = [names.dtype(number) for number in statement.args]
-    if _keeps_type(statement.template, statement.dtype, dtypes):
-        return text
-    return f"{kind}({text})"
+    if _keeps_type(statement.expr, statement.dtype, dtypes):
+        return found
+    return f"{type_name(statement.dtype)}({found})"
+
+
+def expression_text(expr: Expr, statement: Compute, names: ValueNames) -> str:
+    """An expression of what a statement computes from."""
+    heads = {"T": type_name(statement.dtype), "S": stored_name(statement.dtype)}
+
+    def show(part: Leaf | str | Foreign) -> str:
+        match part:
+            case Arg(place):
+                return names.value(statement.args[place])
+            case Literal(value):
+                return value if isinstance(value, str) else names.dim(value)
+            case Name(name):
+                return name
+            case Foreign():
+                return part.symbol
+        return heads.get(part, part)
+
+    return text(expr, show)
 
 
 def access_text(access: Access, names: ValueNames) -> str:
@@ -227,27 +241,21 @@ def _scaled(name: str, stride: Dim, names: ValueNames) -> str:
     return f"-{name}" if stride == -1 else f"{name} * {names.dim(stride)}"
 
 
-def _attr_text(value: Any, names: ValueNames) -> str:
-    if isinstance(value, Foreign):
-        return value.symbol
-    if isinstance(value, np.dtype):
-        return type_name(value)
-    if isinstance(value, bool | np.bool_ | str):
-        return str(value)
-    if isinstance(value, float | np.floating):
-        return repr(float(value))
-    if isinstance(value, int | np.integer):
-        return str(int(value))
-    return names.dim(value)
+def _keeps_type(expr: Expr, dtype: DType, dtypes: Sequence[DType]) -> bool:
+    """True if the expression is sure to have its arguments' type, and that is dtype.
 
-
-def _keeps_type(template: str, dtype: DType, dtypes: Sequence[DType]) -> bool:
-    """True if the expression is sure to have its arguments' type, and that is dtype."""
+    So have functions and, of floats, + - *; a name with a digit may be of a type.
+    """
     if kind_of(dtype) not in "fb" or any(other != dtype for other in dtypes):
         return False
-    if kind_of(dtype) == "b" and _ARITHMETIC.search(template):
-        return False
-    return _TYPED.sub("", template) == ""
+    calls = [part for part in walk(expr) if not isinstance(part, Arg)]
+    arithmetic = "+-*" if kind_of(dtype) == "f" else ""
+    return all(
+        isinstance(call, Apply)
+        and isinstance(call.name, str)
+        and (call.name in arithmetic or _FUNCTION.fullmatch(call.name))
+        for call in calls
+    )
 
 
 def _check_text(statement: CheckIndex, names: ValueNames) -> str:

@@ -14,12 +14,10 @@ written), and outside of innermost loops, sin_any and the like are used througho
 
 from __future__ import annotations
 
-import ast
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from staticgrad.compiler.codegen.language import type_name
-from staticgrad.compiler.codegen.loops.magnitudes import arguments_at_most, magnitudes
+from staticgrad.compiler.codegen.loops.magnitudes import bound, magnitudes
 from staticgrad.compiler.codegen.math.vector_trigonometry import FAR_F32, FAR_F64
 from staticgrad.compiler.kernel_ir.kernels import (
     Accumulate,
@@ -33,6 +31,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
     result_of,
 )
 from staticgrad.compiler.kernel_ir.walks import is_flat, statements_of
+from staticgrad.ir.expression import Apply, Expr, walk
 
 GUARDED = ("sin", "cos", "tan")
 
@@ -42,12 +41,10 @@ NEAR = {"float32": 2.0**16, "float64": 2.0**40}
 FAR = {"float32": ("int32", FAR_F32), "float64": ("int64", FAR_F64)}
 """From which bits on an argument is far, and the type of the bits."""
 
-_CALL = re.compile(rf"\b({'|'.join(GUARDED)})\(")
-
 
 def uses_guarded(statement: Statement) -> bool:
-    """True for a Compute whose template calls sin, cos or tan."""
-    return isinstance(statement, Compute) and bool(_CALL.search(statement.template))
+    """True for a Compute that calls sin, cos or tan."""
+    return isinstance(statement, Compute) and bool(guarded_arguments(statement.expr))
 
 
 def near_statements(kernel: LoopKernel) -> frozenset[int]:
@@ -60,32 +57,39 @@ def near_statements(kernel: LoopKernel) -> frozenset[int]:
         s.result
         for s in calls
         if isinstance(s, Compute)
-        and arguments_at_most(s, found, GUARDED) <= NEAR[type_name(s.dtype)]
+        and _largest_argument(s, found) <= NEAR[type_name(s.dtype)]
     )
 
 
-def any_argument(text: str) -> str:
+def _largest_argument(statement: Compute, found: Mapping[int, float]) -> float:
+    bounds = (bound(x, statement, found) for x in guarded_arguments(statement.expr))
+    return max(bounds, default=0.0)
+
+
+def any_argument(expr: Expr) -> Expr:
     """An expression with the functions that are right everywhere.
 
-    >>> any_argument("sin(v0) * asin(v1)")
-    'sin_any(v0) * asin(v1)'
+    >>> from staticgrad.ir.expression import parse
+    >>> any_argument(parse("sin({0})"))
+    Apply(name='sin_any', args=(Arg(place=0),))
     """
-    return _CALL.sub(r"\1_any(", text)
+    if not isinstance(expr, Apply):
+        return expr
+    name = f"{expr.name}_any" if expr.name in GUARDED else expr.name
+    return Apply(name, tuple(map(any_argument, expr.args)))
 
 
-def guarded_arguments(text: str) -> list[str]:
+def guarded_arguments(expr: Expr) -> list[Expr]:
     """The arguments that sin, cos and tan have in an expression, inner ones too.
 
-    >>> guarded_arguments("cos(v0 * sin(v1))")
-    ['v0 * sin(v1)', 'v1']
+    >>> from staticgrad.ir.expression import parse
+    >>> guarded_arguments(parse("tan({0}) * sin(cos({1}))")) == [
+    ...     parse(text) for text in ("{0}", "cos({1})", "{1}")
+    ... ]
+    True
     """
-    return [
-        ast.unparse(node.args[0])
-        for node in ast.walk(ast.parse(text, mode="eval"))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id in GUARDED
-    ]
+    calls = (part for part in walk(expr) if isinstance(part, Apply))
+    return [call.args[0] for call in calls if call.name in GUARDED]
 
 
 def arguments_ahead(

@@ -7,9 +7,6 @@ vectorisation, errors below one unit in the last place, C99's special values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 from llvmlite import ir
 
 from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value, declared
@@ -33,19 +30,3 @@ def softplus(m: IREmitter, x: Value) -> Value:
     """log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|))."""
     z = call("exp", m, m.neg(m.abs(x)))
     return m.add(m.at_least(x, 0.0), call("log1p", m, z))
-
-
-_SAME_NAME = (
-    "exp exp2 expm1 log log2 log10 log1p sinh cosh tanh asinh acosh atanh erf erfc "
-    "lgamma sin cos tan asin acos atan atan2 cbrt hypot"
-)
-
-LIBM: dict[str, Callable[..., Value]] = {
-    **{name: partial(call, name) for name in _SAME_NAME.split()},
-    "sigmoid": sigmoid,
-    "softplus": softplus,
-    "sin_any": partial(call, "sin"),
-    "cos_any": partial(call, "cos"),
-    "tan_any": partial(call, "tan"),
-    "power": partial(call, "pow"),
-}

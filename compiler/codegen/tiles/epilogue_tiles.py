@@ -13,19 +13,21 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
+from staticgrad.compiler.codegen.llvm.conversions import NUMBERS
 from staticgrad.compiler.codegen.llvm.index_code import At, IndexCode
 from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value
-from staticgrad.compiler.codegen.math.function_table import functions
+from staticgrad.compiler.codegen.math.function_table import ELEMENTARY
 from staticgrad.compiler.codegen.tiles.few_rows import prefetch
 from staticgrad.compiler.codegen.tiles.product_tiles import LONG_ROWS
 from staticgrad.compiler.kernel_ir.schemes import Update
 
 DEPTH = 512  # terms, as in product_tiles.py, where their number is not known
 RELATIONS = frozenset("< <= > >= == !=".split())
-FUNCTIONS = frozenset(
-    "sqrt rsqrt exp exp2 expm1 log log2 log10 log1p softplus tanh sigmoid erf "
-    "gelu sinh cosh absolute maximum minimum".split()
-)
+FUNCTIONS = {
+    name: function.lanes
+    for name, function in (ELEMENTARY | NUMBERS).items()
+    if function.lanes is not None
+}
 """Operations of steps: comparisons and functions."""
 
 
@@ -222,7 +224,4 @@ class _Updating:
                 "negative": b.fneg, "select": b.select}  # fmt: skip
         if name in made:
             return made[name](*args)
-        m = IREmitter(b, self.c.type)
-        if name in ("maximum", "minimum"):
-            return m.llvm(name, *args)
-        return m.abs(*args) if name == "absolute" else functions()[name](m, *args)
+        return FUNCTIONS[name](IREmitter(b, self.c.type), *args)

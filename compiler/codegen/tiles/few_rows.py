@@ -15,7 +15,6 @@ from typing import Any
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value, declared
 from staticgrad.compiler.codegen.llvm.pointers import fill_bytes, load_float64
@@ -23,6 +22,7 @@ from staticgrad.compiler.codegen.llvm.vectors import VectorLanes
 from staticgrad.compiler.codegen.tiles.product_tiles import (
     constant,
     element_bytes,
+    on_lanes,
     plan_of,
 )
 
@@ -87,19 +87,10 @@ class _Stream:
 
 
 def _stream(rows_of: Callable[[], int], terms: int, ahead: bool) -> Any:
-    @intrinsic
-    def stream(
-        typing: Any, a: Any, a_row: Any, a_step: Any, b: Any, b_step: Any, c: Any,
-        c_row: Any, columns: Any, number: Any,
-    ) -> Any:  # fmt: skip
-        def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            v = VectorLanes(builder, number.bitwidth)
-            _Stream(v, rows_of(), terms, ahead, args).emit()
-            return context.get_dummy_value()
+    def emit(v: VectorLanes, args: Any) -> None:
+        _Stream(v, rows_of(), terms, ahead, args).emit()
 
-        return types.void(*[_LONG] * 8, number), emit
-
-    return stream
+    return on_lanes("iiiiiiiin", emit)
 
 
 several = constant(lambda _: _several())

@@ -23,8 +23,8 @@ from typing import Any
 
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
+from staticgrad.compiler.codegen.llvm.intrinsics import taking
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value
 from staticgrad.compiler.codegen.llvm.vectors import VectorLanes
 from staticgrad.compiler.host import processor
@@ -63,19 +63,29 @@ def plan_of() -> TilePlan:
     return TilePlan(*((8, 2, 16) if many else (4, 2, 8)), masks=False)
 
 
+def on_lanes(
+    form: str, emit: Callable[[VectorLanes, Any], Any], result: Any = types.void
+) -> Any:
+    """An intrinsic of arguments that are "i", integers, or "n", numbers of one type.
+
+    ``emit(v, args)`` makes its result with registers of such numbers.
+    """
+
+    def definition(_typing: Any, *kinds: Any) -> Any:
+        number = kinds[form.index("n")]
+
+        def generate(context: Any, b: Any, _signature: Any, args: Any) -> Any:
+            found = emit(VectorLanes(b, number.bitwidth), args)
+            return context.get_dummy_value() if found is None else found
+
+        return result(*(number if i == "n" else _LONG for i in form)), generate
+
+    return taking(len(form), definition)
+
+
 def constant(value_of: Any) -> Any:
     """A function of alpha that is a number: `value_of` the registers of its type."""
-
-    @intrinsic
-    def number(typing: Any, alpha: Any) -> Any:
-        def emit(context: Any, b: Any, _signature: Any, _args: Any) -> Value:
-            return VectorLanes(b, alpha.bitwidth).whole(
-                value_of(VectorLanes(b, alpha.bitwidth))
-            )
-
-        return _LONG(alpha), emit
-
-    return number
+    return on_lanes("n", lambda v, _: v.whole(value_of(v)), _LONG)
 
 
 element_bytes = constant(lambda v: v.size)
@@ -212,19 +222,10 @@ def _tile(
 ) -> Any:
     """A tile of that size: ``C = alpha A B + beta C`` for `columns` and `left` rows."""
 
-    @intrinsic
-    def tile(
-        typing: Any, a: Any, a_row: Any, a_step: Any, b: Any, b_step: Any, c: Any,
-        c_row: Any, k: Any, alpha: Any, beta: Any, columns: Any, left: Any,
-    ) -> Any:  # fmt: skip
-        def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            v = VectorLanes(builder, alpha.bitwidth)
-            _Tile(v, *size_of(plan_of()), args, masked, clipped).emit()
-            return context.get_dummy_value()
+    def emit(v: VectorLanes, args: Any) -> None:
+        _Tile(v, *size_of(plan_of()), args, masked, clipped).emit()
 
-        return types.void(*[_LONG] * 8, alpha, alpha, _LONG, _LONG), emit
-
-    return tile
+    return on_lanes("iiiiiiiinnii", emit)
 
 
 WIDE = 4  # registers of a tile of two rows
@@ -240,19 +241,16 @@ edge_two = _tile(lambda _: (2, 1), masked=True)
 edge_one = _tile(lambda p: (1, 1), masked=True)
 
 
-@intrinsic
-def copy_row(typing: Any, source: Any, panel: Any, columns: Any, alpha: Any) -> Any:
+def _copy_row(v: VectorLanes, args: Any) -> None:
     """One row of a panel, filled up with zeros behind `columns`."""
+    source, panel, columns, _ = args
+    for j in range(plan_of().vectors):
+        done = v.whole(j * v.count)
+        mask = v.below(v.b.sub(columns, done))
+        v.store(v.load(v.at(source, done), mask), v.at(panel, done))
 
-    def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        v = VectorLanes(builder, alpha.bitwidth)
-        for j in range(plan_of().vectors):
-            done = v.whole(j * v.count)
-            mask = v.below(builder.sub(args[2], done))
-            v.store(v.load(v.at(args[0], done), mask), v.at(args[1], done))
-        return context.get_dummy_value()
 
-    return types.void(_LONG, _LONG, _LONG, alpha), emit
+copy_row = on_lanes("iiin", _copy_row)
 
 
 def _row_places(
@@ -265,29 +263,20 @@ def _row_places(
 
 
 def _square(masked: bool) -> Any:
-    @intrinsic
-    def square(
-        typing: Any, source: Any, step: Any, rows: Any, depth: Any, panel: Any,
-        width: Any, alpha: Any,
-    ) -> Any:  # fmt: skip
-        """A square of B^T into the panel, whose rows are `width` apart.
+    """A square of B^T into the panel, whose rows are `width` apart.
 
-        Of `source` at most `rows` rows are read, and `depth` elements if masked.
-        """
+    Of `source` at most `rows` rows are read, and `depth` elements if masked.
+    """
 
-        def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            v = VectorLanes(builder, alpha.bitwidth)
-            source, step, rows, depth, panel, width, _ = args
-            mask = v.below(depth) if masked else None
-            places = _row_places(v, source, step, rows, v.count)
-            found = [v.load(place, mask) for place in places]
-            for k, column in enumerate(v.transposed(found)):
-                v.store(column, v.at(panel, builder.mul(width, v.whole(k))))
-            return context.get_dummy_value()
+    def emit(v: VectorLanes, args: Any) -> None:
+        source, step, rows, depth, panel, width, _ = args
+        mask = v.below(depth) if masked else None
+        places = _row_places(v, source, step, rows, v.count)
+        found = [v.load(place, mask) for place in places]
+        for k, column in enumerate(v.transposed(found)):
+            v.store(column, v.at(panel, v.b.mul(width, v.whole(k))))
 
-        return types.void(*[_LONG] * 6, alpha), emit
-
-    return square
+    return on_lanes("iiiiiin", emit)
 
 
 square_full, square_edge = _square(False), _square(True)
@@ -358,20 +347,8 @@ class Dots:
 
 
 def _dots(rows: int, most: int = MANY) -> Any:
-    @intrinsic
-    def dots(
-        typing: Any, a: Any, a_row: Any, b: Any, b_row: Any, c: Any, c_row: Any, k: Any,
-        alpha: Any, beta: Any, columns: Any, left: Any,
-    ) -> Any:  # fmt: skip
-        """C = A B^T for up to so many rows, both contiguous along k."""
-
-        def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            Dots(VectorLanes(builder, alpha.bitwidth), rows, most, args).emit()
-            return context.get_dummy_value()
-
-        return types.void(*[_LONG] * 7, alpha, alpha, _LONG, _LONG), emit
-
-    return dots
+    """C = A B^T for up to so many rows, both contiguous along k."""
+    return on_lanes("iiiiiiinnii", lambda v, args: Dots(v, rows, most, args).emit())
 
 
 dots_1, dots_2, dots_4 = _dots(1), _dots(2), _dots(4)

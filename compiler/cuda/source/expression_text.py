@@ -1,4 +1,4 @@
-"""Templates of the kernel language as typed text of the CUDA subset.
+"""Expressions of the kernel language as typed text of the CUDA subset.
 
 Every expression is typed (typed_text.py). What is no single expression becomes lines
 ahead of it; functions that libdevice does not have are put in as text
@@ -8,13 +8,17 @@ ahead of it; functions that libdevice does not have are put in as text
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 
 import numpy as np
 
-from staticgrad.compiler.codegen.language import stored_name, type_name
+from staticgrad.compiler.codegen.language import (
+    SCALAR_FUNCTIONS,
+    stored_name,
+    type_name,
+)
+from staticgrad.compiler.codegen.scalar_functions import OWN
 from staticgrad.compiler.cuda.source.function_text import LIBDEVICE, written
 from staticgrad.compiler.cuda.source.operator_text import SIMPLE
 from staticgrad.compiler.cuda.source.typed_text import (
@@ -25,12 +29,23 @@ from staticgrad.compiler.cuda.source.typed_text import (
     unsigned,
 )
 from staticgrad.errors import CompilerBug
+from staticgrad.ir.expression import (
+    COMPARISON,
+    PRECEDENCE,
+    Apply,
+    Arg,
+    Expr,
+    Leaf,
+    Literal,
+    Name,
+    expression,
+)
+from staticgrad.ir.size import Size
 from staticgrad.ir.types import (
     BOOL,
     FLOAT32,
     FLOAT64,
     HALF,
-    INT64,
     SUPPORTED,
     DType,
     computed,
@@ -39,19 +54,8 @@ from staticgrad.ir.types import (
 
 _TYPES = {type_name(dtype): computed(dtype) for dtype in SUPPORTED}
 _HALVES = frozenset(stored_name(dtype) for dtype in HALF)
-_WEAK = {"nan": math.nan, "inf": math.inf}
-_SIGNS: dict[type, str] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.BitAnd: "&",
-    ast.BitOr: "|", ast.BitXor: "^", ast.RShift: ">>", ast.LShift: "<<",
-    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==",
-    ast.NotEq: "!=",
-}  # fmt: skip
-
-
-@cache
-def parsed(text: str) -> ast.expr:
-    """The tree of an expression."""
-    return ast.parse(text, mode="eval").body
+_OWN = Name("T")  # stands for the dtype of the result
+_of_tree = cache(expression)  # for the bodies of functions, which stay
 
 
 class Expressions(Lines):
@@ -59,16 +63,10 @@ class Expressions(Lines):
 
     # From outside
 
-    def template(
-        self, template: str, args: Sequence[TypedText], attrs: Mapping[str, str],
-        dtype: DType,
-    ) -> str:  # fmt: skip
-        """The text of a template, as a value of `dtype`."""
-        places = [f"arg{position}" for position in range(len(args))]
-        kinds = {"T": type_name(dtype), "S": stored_name(dtype)}
-        text = template.format(*places, **kinds, **attrs)
-        names = dict(zip(places, args, strict=True))
-        return self.converted(self.visit(parsed(text), names), computed(dtype))
+    def text(self, expr: Expr, leaves: Mapping[Leaf, TypedText], dtype: DType) -> str:
+        """The text of an expression over `leaves`, as a value of `dtype`."""
+        value = self.visit(expr, {**leaves, _OWN: TypedText("", dtype)})
+        return self.converted(value, computed(dtype))
 
     def combined(self, combine: str, x: TypedText, y: TypedText) -> str:
         """``combine(x, y)`` of two values of one type."""
@@ -112,48 +110,42 @@ class Expressions(Lines):
         value = TypedText(self.loaded(place, dtype), computed(dtype))
         return self.converted(value, FLOAT64)
 
-    # Trees
-
-    def visit(self, node: ast.expr, names: Mapping[str, TypedText]) -> TypedText:
-        """The value of a tree; `names` are those that it may use."""
-        match node:
-            case ast.Name(name):
-                return self._name(name, names)
-            case ast.Constant(value) if isinstance(value, bool | int | float):
-                return TypedText(repr(value), BOOL if value is True else None, value)
-            case ast.UnaryOp(ast.USub(), operand):
-                return self._negative(self.visit(operand, names))
-            case ast.BinOp(left, op, right):
-                x, y = self._unified(self.visit(left, names), self.visit(right, names))
-                return binary(_SIGNS[type(op)], x, y)
-            case ast.Compare(left, [op], [right]):
-                x, y = self._unified(self.visit(left, names), self.visit(right, names))
-                return TypedText(f"({x.text} {_SIGNS[type(op)]} {y.text})", BOOL)
-            case ast.IfExp(test, body, orelse):
-                arms = self.visit(body, names), self.visit(orelse, names)
+    def visit(self, expr: Expr, names: Mapping[Leaf, TypedText]) -> TypedText:
+        """The value of an expression; `names` are the leaves that it may use."""
+        match expr:
+            case Arg() | Name() | Literal(Size()):
+                return names[expr]
+            case Literal("True"):
+                return TypedText("True", BOOL, True)
+            case Literal("False"):
+                return TypedText("False", None, False)
+            case Literal(str(word)):
+                return TypedText(word, None, float(word))
+            case Literal(int(value)):
+                return TypedText(str(value), None, value)
+            case Apply("-", (x,)):
+                return self.call("negative", [self.visit(x, names)])
+            case Apply("if", (test, then, otherwise)):
+                arms = self.visit(then, names), self.visit(otherwise, names)
                 return self._select(self.visit(test, names), *arms)
-            case ast.Call(ast.Name(name), args):
+            case Apply(str(name), args):
                 values = [self.visit(arg, names) for arg in args]
                 return self._called(name, values, names)
-        raise NotInSubset(f"the expression {ast.unparse(node)}")
-
-    def _name(self, name: str, names: Mapping[str, TypedText]) -> TypedText:
-        if name in names:
-            return names[name]
-        if name in _WEAK:
-            return TypedText(name, None, _WEAK[name])
-        if name[0] == "n" and name[1:].isdecimal():
-            return TypedText(name, INT64)
-        raise NotInSubset(f"the name {name}")
+        raise NotInSubset(f"the expression {expr}")
 
     def _called(
-        self, name: str, values: list[TypedText], names: Mapping[str, TypedText]
+        self, name: str, values: list[TypedText], names: Mapping[Leaf, TypedText]
     ) -> TypedText:
-        if name in ("T", "U") and "T" in names:
-            own = names["T"].dtype
-            assert own is not None
-            target = own if name == "T" else unsigned(own)
-            return TypedText(self.converted(values[0], target), target)
+        if name in PRECEDENCE:
+            x, y = self._unified(*values)
+            compared = PRECEDENCE[name] == COMPARISON
+            text = f"({x.text} {name} {y.text})"
+            return TypedText(text, BOOL) if compared else binary(name, x, y)
+        if name in ("T", "S", "U"):
+            dtype = names[_OWN].dtype
+            assert dtype is not None
+            own = unsigned(dtype) if name == "U" else dtype
+            name = stored_name(own) if name == "S" else type_name(own)
         if name in _HALVES:
             return self.from_half(self.to_half(values[0], name), name)
         if name in _TYPES:
@@ -171,11 +163,6 @@ class Expressions(Lines):
             self.converted(y, dtype), dtype
         )
 
-    def _negative(self, x: TypedText) -> TypedText:
-        if x.dtype is None and x.number is not None:
-            return TypedText(f"-{x.text}", None, -x.number)
-        return self.call("negative", [x])
-
     def _select(self, test: TypedText, x: TypedText, y: TypedText) -> TypedText:
         x, y = self._unified(x, y)
         return TypedText(f"({x.text} if {test.text} else {y.text})", x.dtype)
@@ -189,9 +176,11 @@ class Expressions(Lines):
         if name == "divide":
             return binary("/", *self._unified(*values))
         dtype = next((v.dtype for v in values if v.dtype is not None), FLOAT64)
-        name = _BY_KIND.get((name, dtype.kind), _BY_KIND.get((name, dtype.name), name))
-        if name in LIBDEVICE:
-            return self._libdevice(LIBDEVICE[name], values, dtype)
+        name = next((n for n in of_kind(name, dtype) if n in written()), name)
+        known = SCALAR_FUNCTIONS.get(name)
+        device = name if name in LIBDEVICE else known.cuda if known else OWN
+        if device:
+            return self._libdevice(device, values, dtype)
         if name in SIMPLE:
             typed = [TypedText(self.converted(v, dtype), dtype) for v in values]
             return SIMPLE[name](self, [self.named(v) for v in typed], dtype)
@@ -214,7 +203,7 @@ class Expressions(Lines):
     ) -> list[TypedText]:
         """What a function returns, its body written ahead."""
         parameters = [arg.arg for arg in function.args.args]
-        names: dict[str, TypedText] = {"T": TypedText("", dtype)}
+        names: dict[Leaf, TypedText] = {_OWN: TypedText("", dtype)}
         changed = {
             node.id
             for node in ast.walk(function)
@@ -224,7 +213,7 @@ class Expressions(Lines):
             held = value.dtype or dtype
             typed = TypedText(self.converted(value, held), held)
             own = parameter in changed
-            names[parameter] = (
+            names[Name(parameter)] = (
                 TypedText(self.temporary(typed.text), held)
                 if own
                 else self.named(typed)
@@ -234,62 +223,45 @@ class Expressions(Lines):
         assert isinstance(last, ast.Return)
         assert last.value is not None
         if not isinstance(last.value, ast.Tuple):
-            return [self.visit(last.value, names)]
-        return [self.named(self.visit(part, names)) for part in last.value.elts]
+            return [self.visit(_of_tree(last.value), names)]
+        return [
+            self.named(self.visit(_of_tree(part), names)) for part in last.value.elts
+        ]
 
-    def _block(self, body: Sequence[ast.stmt], names: dict[str, TypedText]) -> None:
+    def _block(self, body: Sequence[ast.stmt], names: dict[Leaf, TypedText]) -> None:
         for statement in body:
             match statement:
                 case ast.Assign([ast.Name(target)], value):
-                    self._assign(target, self.visit(value, names), names)
+                    self._assign(target, self.visit(_of_tree(value), names), names)
                 case ast.Assign([ast.Tuple(targets)], ast.Call(ast.Name(name), args)):
-                    given = [self.visit(arg, names) for arg in args]
+                    given = [self.visit(_of_tree(arg), names) for arg in args]
                     dtype = given[0].dtype
                     assert dtype is not None
                     found = self._inlined(written()[name], given, dtype)
                     for place, part in zip(targets, found, strict=True):
                         self._assign(ast.unparse(place), part, names)
                 case ast.While(test, inside):
-                    self.writer.line(f"while {self.visit(test, names).text}:")
+                    self.writer.line(f"while {self.visit(_of_tree(test), names).text}:")
                     with self.writer.indented():
                         self._block(inside, names)
                 case _:
                     raise CompilerBug(f"no text for {ast.unparse(statement)}")
 
     def _assign(
-        self, target: str, value: TypedText, names: dict[str, TypedText]
+        self, target: str, value: TypedText, names: dict[Leaf, TypedText]
     ) -> None:
-        if target in names:
-            known = names[target]
+        known = names.get(Name(target))
+        if known is not None:
             assert known.dtype is not None
             self.writer.line(f"{known.text} = {self.converted(value, known.dtype)}")
             return
         dtype = value.dtype or FLOAT64
-        names[target] = TypedText(self.temporary(self.converted(value, dtype)), dtype)
+        names[Name(target)] = TypedText(
+            self.temporary(self.converted(value, dtype)), dtype
+        )
 
 
-_BY_KIND: dict[tuple[str, str], str] = {
-    ("sin", "float32"): "sin32",
-    ("cos", "float32"): "cos32",
-    ("tan", "float32"): "tan32",
-    ("lgamma", "float64"): "lgamma64",
-    ("frexp_exponent", "float32"): "frexp_exponent32",
-    ("frexp_exponent", "float64"): "frexp_exponent64",
-    ("frexp_fraction", "float32"): "frexp_fraction32",
-    ("frexp_fraction", "float64"): "frexp_fraction64",
-    ("order_bits", "float32"): "order_bits32",
-    ("order_bits", "float64"): "order_bits64",
-    ("order_float", "uint32"): "order_float32",
-    ("order_float", "uint64"): "order_float64",
-    ("sign", "f"): "sign_float",
-    ("floor_divide", "f"): "floor_divide_float",
-    ("floor_divide", "i"): "floor_divide_int",
-    ("floor_divide", "u"): "floor_divide_int",
-    ("remainder", "f"): "remainder_float",
-    ("remainder", "i"): "remainder_int",
-    ("remainder", "u"): "remainder_int",
-    ("fmod", "f"): "float_rest",
-    ("fmod", "i"): "fmod_int",
-    ("fmod", "u"): "fmod_int",
-    ("ipower", "u"): "upower",
-}
+def of_kind(name: str, dtype: DType) -> list[str]:
+    """What texts are called that serve one width, or kind, of the first argument."""
+    kinds = {"f": ["float"], "i": ["int"], "u": ["uint", "int"]}.get(dtype.kind, [])
+    return [f"{name}{8 * dtype.itemsize}", *(f"{name}_{kind}" for kind in kinds)]

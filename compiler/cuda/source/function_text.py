@@ -34,19 +34,8 @@ from staticgrad.compiler.cuda.source.draw_text import DRAWS
 from staticgrad.compiler.cuda.source.trigonometry_text import TRIGONOMETRY
 from staticgrad.ir.types import FLOAT32, FLOAT64, DType
 
-LIBDEVICE: dict[str, str] = {
-    **{
-        name: name
-        for name in (
-            "exp exp2 expm1 log log2 log10 log1p sinh cosh tanh asinh acosh atanh erf "
-            "erfc lgamma sin cos tan asin acos atan atan2 cbrt hypot sqrt rsqrt erfinv "
-            "erfcx floor ceil rint trunc copysign fma fabs sinpi cospi nextafter"
-        ).split()
-    },
-    "power": "pow",
-    "float_rest": "fmod",
-}
-"""Our name -> the name of the float64 function; the float32 one has an `f` behind."""
+LIBDEVICE = frozenset("cospi erfcx fabs fma sinpi".split())
+"""Functions of libdevice that only texts call."""
 
 BOTH = """
 def settled(x):
@@ -75,7 +64,7 @@ def sign_float(x):
     return T(1) if x > T(0) else low
 
 def float_parts(x, y):
-    rest = float_rest(x, y)
+    rest = fmod(x, y)
     signs = c_xor(rest < T(0), y < T(0))
     return rest, c_and(rest != T(0), signs)
 
@@ -127,7 +116,7 @@ def gcd(x, y):
         b = rest
     return T(a)
 
-def upower(x, y):
+def ipower_uint(x, y):
     total = T(1)
     base = x
     left = U(y)
@@ -140,7 +129,7 @@ def upower(x, y):
     return total
 
 def ipower(x, y):
-    total = upower(x, y)
+    total = ipower_uint(x, y)
     flipped = T(-1) if (y & T(1)) != T(0) else T(1)
     unit = T(1) if x == T(1) else T(0)
     inverse = flipped if x == T(-1) else unit
@@ -324,8 +313,8 @@ def from_bfloat16(bits):
 def to_bfloat16(x):
     bits = uint32(float_bits(x))
     rounded = bits + uint32(32767) + ((bits >> uint32(16)) & uint32(1))
-    nan = (bits >> uint32(16)) | uint32(64)
-    return uint16((rounded >> uint32(16)) if x == x else nan)
+    quiet = (bits >> uint32(16)) | uint32(64)
+    return uint16((rounded >> uint32(16)) if x == x else quiet)
 
 def from_float16(bits):
     word = uint32(bits)

@@ -28,9 +28,11 @@ from staticgrad.compiler.kernel_ir.kernels import (
     Statement,
     Store,
     Tiles,
+    calls_of,
 )
+from staticgrad.ir.expression import Arg, Leaf, Literal, walk
 from staticgrad.ir.foreign import Foreign
-from staticgrad.ir.size import Dim
+from staticgrad.ir.size import Dim, Size
 from staticgrad.ir.source import at
 from staticgrad.ir.types import BOOL, INT64, DType, computed, is_half
 
@@ -182,13 +184,16 @@ class Statements:
         return self.kernel.operands[access.operand].dtype
 
     def _compute(self, compute: Compute) -> None:
-        for _, value in compute.attrs:
-            if isinstance(value, Foreign):
-                self._call(value, compute)
-                return
-        attrs = {name: self._attr(value) for name, value in compute.attrs}
-        args = [self.values[number] for number in compute.args]
-        text = self.expressions.template(compute.template, args, attrs, compute.dtype)
+        for function, _ in calls_of(compute):
+            self._call(function, compute)
+            return
+        leaves: dict[Leaf, TypedText] = {
+            Arg(place): self.values[number] for place, number in enumerate(compute.args)
+        }
+        for part in walk(compute.expr):
+            if isinstance(part, Literal) and isinstance(part.value, Size):
+                leaves[part] = TypedText(self.dim(part.value), INT64)
+        text = self.expressions.text(compute.expr, leaves, compute.dtype)
         dtype = computed(compute.dtype)
         self.define(compute.result, text, dtype, self._origin(compute.site))
 
@@ -206,16 +211,6 @@ class Statements:
         result = f"{found}[0]"
         text = f"({result} != 0)" if dtype == BOOL else f"{type_name(dtype)}({result})"
         self.define(compute.result, text, dtype, self._origin(compute.site))
-
-    def _attr(self, value: object) -> str:
-        if isinstance(value, bool | str):
-            return str(value)
-        if hasattr(value, "dtype") or isinstance(value, int | float):
-            plain = value.item() if hasattr(value, "item") else value
-            return repr(plain)
-        if hasattr(value, "itemsize"):
-            return type_name(value)
-        return self.dim(value)  # type: ignore[arg-type]
 
     def _origin(self, site: int) -> str:
         if site < 0:

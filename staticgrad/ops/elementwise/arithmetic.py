@@ -27,6 +27,7 @@ from staticgrad.ops.rules import (
     same_dtype,
     same_shape,
 )
+from staticgrad.ops.value_ranges import product
 
 NOT_BOOL = "a number's dtype"
 
@@ -48,6 +49,7 @@ ADD = define(
     numpy=quiet(np.add),
     samples=_all_pairs,
     bad=bad_pair(),
+    interval=lambda x, y: (x[0] + y[0], x[1] + y[1]),
 )
 
 
@@ -60,6 +62,7 @@ SUBTRACT = define(
     numpy=quiet(np.subtract),
     samples=_pairs,
     bad=bad_pair(NOT_BOOL),
+    interval=lambda x, y: (x[0] - y[1], x[1] - y[0]),
 )
 
 
@@ -84,6 +87,7 @@ MULTIPLY = define(
     numpy=quiet(np.multiply),
     samples=_all_pairs,
     bad=bad_pair(),
+    interval=product,
 )
 
 
@@ -96,6 +100,7 @@ NEGATIVE = define(
     numpy=quiet(np.negative),
     samples=lambda: [*examples.unary(-3, 3)(), *examples.unary_integers()],
     bad=bad_unary(NOT_BOOL, "bool"),
+    interval=lambda x: (-x[1], -x[0]),
 )
 
 
@@ -112,6 +117,7 @@ ABSOLUTE = define(
         *examples.unary_bools(),
     ],
     bad=list,
+    interval=lambda x: (0.0, max(-x[0], x[1])),
 )
 
 

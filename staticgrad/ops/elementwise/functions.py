@@ -24,6 +24,14 @@ from staticgrad.ops.guarded import guarded_divide, guarded_multiply
 from staticgrad.ops.named import named
 from staticgrad.ops.promotion import ArrayLike, as_tensor, floats
 from staticgrad.ops.rules import quiet, same_dtype, same_shape
+from staticgrad.ops.value_ranges import (
+    Range,
+    exponential,
+    exponential_less_one,
+    inverse_root,
+    root,
+    within,
+)
 
 Array = npt.NDArray[Any]
 TINY_TO_HUGE = (*SPECIAL, 88.0, 89.0, 100.0, -87.0, -104.0, 709.0, 710.0, -745.0)
@@ -36,6 +44,7 @@ def elementary(
     samples: Callable[[], list[Sample]],
     cost: int = 20,
     amp: Amp = "given",
+    interval: Callable[[Range], Range] | None = None,
 ) -> Op:
     """An op of one float; ``derivative(g, y, x)`` is the cotangent of x."""
     return define(
@@ -48,6 +57,7 @@ def elementary(
         samples=samples,
         bad=bad_unary("a floating-point dtype", "int64"),
         amp=amp,
+        interval=interval,
     )
 
 
@@ -87,6 +97,7 @@ EXP = elementary(
     lambda g, y, x: guarded_multiply(g, y),  # dy/dx = y
     unary(-3, 3, TINY_TO_HUGE),
     amp="float32",
+    interval=exponential,
 )
 EXPM1 = elementary(
     "expm1",
@@ -94,6 +105,7 @@ EXPM1 = elementary(
     lambda g, y, x: guarded_multiply(g, y + 1),  # dy/dx = y + 1
     unary(-3, 3, TINY_TO_HUGE),
     amp="float32",
+    interval=exponential_less_one,
 )
 LOG = elementary(
     "log",
@@ -114,12 +126,14 @@ TANH = elementary(
     np.tanh,
     lambda g, y, x: g * (1 - y * y),  # dy/dx = 1 - y^2
     unary(-3, 3, (*SPECIAL, 9.0, 20.0, 0.55)),
+    interval=within(-1, 1),
 )
 SIGMOID = elementary(
     "sigmoid",
     _sigmoid,
     lambda g, y, x: g * (y * (1 - y)),  # dy/dx = y (1 - y)
     unary(-5, 5, TINY_TO_HUGE),
+    interval=within(0, 1),
 )
 SOFTPLUS = elementary(
     "softplus",
@@ -134,6 +148,7 @@ ERF = elementary(
     _erf,
     lambda g, y, x: g * (exp(-(x * x)) * (2 / math.sqrt(math.pi))),
     unary(-3, 3),
+    interval=within(-1, 1),
 )
 SQRT = elementary(
     "sqrt",
@@ -141,6 +156,7 @@ SQRT = elementary(
     lambda g, y, x: guarded_divide(g, y + y),  # dy/dx = 1 / (2 y)
     unary(0.1, 3),
     cost=6,
+    interval=root,
 )
 RSQRT = elementary(
     "rsqrt",
@@ -149,18 +165,21 @@ RSQRT = elementary(
     unary(0.1, 3),
     cost=8,
     amp="float32",
+    interval=inverse_root,
 )
 SIN = elementary(
     "sin",
     np.sin,
     lambda g, y, x: g * cos(x),  # dy/dx = cos x
     unary(-3, 3, (*SPECIAL, 1e5, 1e15, 3.0 * math.pi)),
+    interval=within(-1, 1),
 )
 COS = elementary(
     "cos",
     np.cos,
     lambda g, y, x: -g * sin(x),  # dy/dx = -sin x
     unary(-3, 3, (*SPECIAL, 1e5, 1e15, 2.5 * math.pi)),
+    interval=within(-1, 1),
 )
 FLOOR = rounding("floor", np.floor)
 CEIL = rounding("ceil", np.ceil)

@@ -173,7 +173,7 @@ GAMMA = define(
         guarded_multiply(g, apply(GAMMA_SLOPE, a, y)),
     ),
     jvp="transposed",
-    code=Random("{T}(gamma({k0}, {k1}, {k2}, {k3}, {i}, float64({1})))", cost=200),
+    code=Random("{T}(gamma({k0}, {k1}, {k2}, {k3}, {i}, float64({0})))", cost=200),
     numpy=_gamma_numpy,
     samples=lambda: (
         [

@@ -73,7 +73,7 @@ ORDER = define(
     shape=_order_shape,
     dtype=lambda key, **_: INT64,
     vjp=None,
-    code=Shuffle("word{bits}", "high_product({0}, {1})"),
+    code=Shuffle("high_product({0}, {1})", word="word64"),
     numpy=_order_numpy,
     samples=lambda: [
         Sample((sample_key(),), {"shape": (9,)}),

@@ -131,7 +131,7 @@ POISSON = define(
     shape=_poisson_shape,
     dtype=_poisson_dtype,
     vjp=None,
-    code=Random("{T}(poisson({k0}, {k1}, {k2}, {k3}, {i}, float64({1})))", cost=300),
+    code=Random("{T}(poisson({k0}, {k1}, {k2}, {k3}, {i}, float64({0})))", cost=300),
     numpy=_poisson_numpy,
     samples=lambda: (
         [

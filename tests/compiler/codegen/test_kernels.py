@@ -46,6 +46,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
     Site,
     Store,
 )
+from staticgrad.ir.expression import parse
 from staticgrad.ir.size import Size
 from staticgrad.ir.source import Source
 from staticgrad.ir.types import BOOL, FLOAT32, FLOAT64, INT32, INT64
@@ -55,7 +56,7 @@ RNG = np.random.default_rng(7)
 
 def test_elementwise_with_several_operands_and_a_literal():
     x, y = RNG.normal(size=(2, 1000)).astype("f4")
-    out = apply("{0} * {1} + {T}({c})", x, y, attrs=(("c", 0.1),))
+    out = apply("{0} * {1} + {T}(0.1)", x, y)
     np.testing.assert_array_equal(out, x * y + np.float32(0.1))
 
 
@@ -188,7 +189,7 @@ def test_three_loops_negative_strides_and_offsets():
     body = (
         Load(0, Access(0, (-1, p, M * p), offset=p - 1), FLOAT64),
         Index(1, (N * M, N, 1), offset=5),
-        Compute(2, "{0} + {T}({1})", (0, 1), FLOAT64),
+        Compute(2, parse("{0} + {T}({1})"), (0, 1), FLOAT64),
         Store(Access(1, (M * N, N, 1)), 2),
     )
     nest = Loop(0, (Loop(1, (Loop(2, body),)),))
@@ -204,7 +205,7 @@ def test_in_place_update():
     body = (
         Load(0, Access(0, (1,)), FLOAT32),
         Load(1, Access(1, (1,)), FLOAT32),
-        Compute(2, "{0} - {T}({rate}) * {1}", (0, 1), FLOAT32, (("rate", 0.5),)),
+        Compute(2, parse("{0} - {T}(0.5) * {1}"), (0, 1), FLOAT32),
         Store(Access(0, (1,)), 2),
     )
     made = kernel((N,), [("update", "f4"), ("read", "f4")], (Loop(0, body),))
@@ -228,7 +229,7 @@ def test_two_scratch_areas_do_not_overlap():
         Load(3, Access(-1, (1,)), BOOL),
         Load(4, Access(-3, (1,)), FLOAT32),
         Load(5, Access(-2, (0,), 2), FLOAT64),
-        Compute(6, "{T}({0}) + {T}({1}) + {2}", (3, 4, 5), FLOAT64),
+        Compute(6, parse("{T}({0}) + {T}({1}) + {2}"), (3, 4, 5), FLOAT64),
         Store(Access(0, (1,)), 6),
     )
     made = kernel((N,), [("write", "f8")], (Loop(0, fill), Loop(0, read)), areas)
@@ -254,10 +255,10 @@ def test_sin_of_far_arguments_in_a_fused_loop(dtype):
 def test_sin_in_place_reads_each_element_before_it_is_written():
     body = (
         Load(0, Access(0, (1,)), FLOAT32),
-        Compute(1, "sin({0})", (0,), FLOAT32),
+        Compute(1, parse("sin({0})"), (0,), FLOAT32),
         Store(Access(0, (1,)), 1),
         Load(2, Access(0, (1,)), FLOAT32),  # what has just been written
-        Compute(3, "cos({0})", (2,), FLOAT32),
+        Compute(3, parse("cos({0})"), (2,), FLOAT32),
         Store(Access(1, (1,)), 3),
     )
     made = kernel((N,), [("update", "f4"), ("write", "f4")], (Loop(0, body),))
@@ -272,13 +273,13 @@ def test_sin_in_place_reads_each_element_before_it_is_written():
 def test_a_sum_of_sines_and_a_sine_per_row():
     body = (
         Load(0, Access(0, (M, 0)), FLOAT64),
-        Compute(1, "cos({0})", (0,), FLOAT64),
+        Compute(1, parse("cos({0})"), (0,), FLOAT64),
         Initial(2, "add", FLOAT64),
         Loop(
             1,
             (
                 Load(3, Access(0, (M, 1)), FLOAT64),
-                Compute(4, "sin({0}) + {1}", (3, 1), FLOAT64),
+                Compute(4, parse("sin({0}) + {1}"), (3, 1), FLOAT64),
                 Accumulate(2, "add", 4, FLOAT64),
             ),
         ),
@@ -302,7 +303,7 @@ def test_equal_kernels_have_equal_source_and_are_compiled_once():
                 0,
                 (
                     Load(90, Access(0, (width,)), FLOAT32),
-                    Compute(91, "tanh({0})", (90,), FLOAT32, site=0),
+                    Compute(91, parse("tanh({0})"), (90,), FLOAT32, site=0),
                     Store(Access(1, (1,)), 91),
                 ),
             ),
@@ -312,7 +313,7 @@ def test_equal_kernels_have_equal_source_and_are_compiled_once():
     )
     body = (
         Load(0, Access(0, (M,)), FLOAT32),
-        Compute(1, "tanh({0})", (0,), FLOAT32),
+        Compute(1, parse("tanh({0})"), (0,), FLOAT32),
         Store(Access(1, (1,)), 1),
     )
     other = kernel((N,), [("read", "f4"), ("write", "f4")], (Loop(0, body),))

@@ -1,13 +1,23 @@
 """Do conversions, arithmetic and division in kernels agree with NumPy's?"""
 
-import re
-
 import numpy as np
 import pytest
+from cuda_emulator import LIBDEVICE
 from handwritten import apply
 
 from staticgrad import ops
-from staticgrad.compiler.codegen.language import namespace
+from staticgrad.compiler.codegen.language import (
+    SCALAR_FUNCTIONS,
+    namespace,
+    stored_name,
+)
+from staticgrad.compiler.codegen.scalar_functions import OWN, ScalarFunction, table
+from staticgrad.compiler.cuda.source.expression_text import of_kind
+from staticgrad.compiler.cuda.source.function_text import written
+from staticgrad.compiler.cuda.source.operator_text import SIMPLE
+from staticgrad.compiler.host import numba_internals
+from staticgrad.errors import CompilerBug
+from staticgrad.ir.expression import PRECEDENCE, Apply, Arg, walk
 from staticgrad.ir.op import OPS
 from staticgrad.ir.types import BOOL, INT32, SUPPORTED, is_float
 
@@ -145,11 +155,40 @@ def test_floats_that_do_not_fit_convert_as_cvtt_does():
 
 def test_templates_of_all_ops_use_names_of_the_kernel_language():
     assert ops.exp is not None
-    templates = [getattr(op.code, "template", "") for op in OPS.values()]
     called = {
-        name
-        for template in templates
-        for name in re.findall(r"[a-z_]\w*(?=\()", template.replace("{bits}", "32"))
+        part.name.replace("{bits}", "32")
+        for op in OPS.values()
+        for part in walk(getattr(op.code, "expr", Arg(0)))
+        if isinstance(part, Apply) and part.name not in (*PRECEDENCE, "T", "S")
     }
     assert "exp" in called
-    assert called <= set(namespace())
+    assert called - {"{function}"} <= set(SCALAR_FUNCTIONS) <= set(namespace())
+
+
+NO_CUDA = {"accumulate_multiply", "multiply_add", "sin_any", "cos_any", "tan_any"}
+
+
+def test_every_function_of_the_language_has_all_that_is_asked_of_it():
+    for name, function in SCALAR_FUNCTIONS.items():
+        assert function.name == name
+        assert function.operations >= 0
+        assert function.bound([1.0, 2.0, 3.0]) >= 1.0
+        assert numba_internals.definition_of(function.make()) is not None
+        assert (function.cuda is None) == (name in NO_CUDA)
+        assert function.cuda != OWN or has_own_text(name), name
+        assert function.cuda in (None, OWN) or hasattr(LIBDEVICE, function.cuda), name
+
+
+def has_own_text(name):
+    kinds = [of for dtype in SUPPORTED for of in of_kind(name, dtype)]
+    types = map(stored_name, SUPPORTED)
+    written_out = {*SIMPLE, *written(), *types, "select", "divide"}
+    return not written_out.isdisjoint([name, *kinds])
+
+
+def test_two_functions_of_one_name_are_refused():
+    row = SCALAR_FUNCTIONS["exp"]
+    with pytest.raises(CompilerBug, match="one name"):
+        table(row, row)
+    with pytest.raises(TypeError, match="bound"):
+        ScalarFunction("own", row.make, OWN, 1)

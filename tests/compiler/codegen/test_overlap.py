@@ -15,6 +15,7 @@ from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter
 from staticgrad.compiler.codegen.loops.loop_source import kernel_source
 from staticgrad.compiler.codegen.text_emitter import canonical
 from staticgrad.compiler.kernel_ir.kernels import Access, Compute, Load, Loop, Store
+from staticgrad.ir.expression import parse
 from staticgrad.ir.types import FLOAT32
 
 FLOAT, LONG = ir.FloatType(), ir.IntType(64)
@@ -107,9 +108,9 @@ def test_the_bits_of_a_long_kernel_stay(monkeypatch):
     body, number = [Load(0, access, FLOAT32), Load(1, Access(1, (1,)), FLOAT32)], 2
     for call in calls:
         body += [
-            Compute(number, call, (0, 1), FLOAT32),
+            Compute(number, parse(call), (0, 1), FLOAT32),
             Load(number + 1, access, FLOAT32),
-            Compute(number + 2, "{0} * {1}", (number, number + 1), FLOAT32),
+            Compute(number + 2, parse("{0} * {1}"), (number, number + 1), FLOAT32),
             Store(access, number + 2),
         ]
         number += 3

@@ -18,6 +18,7 @@ from staticgrad.compiler.codegen.text_emitter import canonical
 from staticgrad.compiler.host import numba_internals as internals
 from staticgrad.compiler.host import processor
 from staticgrad.compiler.kernel_ir.kernels import Access, Compute, Load, Loop, Store
+from staticgrad.ir.expression import parse
 from staticgrad.ir.types import FLOAT32, FLOAT64
 
 LANES, LINKS = 16, 100
@@ -173,7 +174,10 @@ def long_kernel(dtype):
     )  # fmt: skip
     body = (
         *(Load(k, Access(k, (1,)), dtype) for k in (0, 1)),
-        *(Compute(2 + k, call, of, dtype) for k, (call, *of) in enumerate(calls)),
+        *(
+            Compute(2 + k, parse(call), of, dtype)
+            for k, (call, *of) in enumerate(calls)
+        ),
         Store(Access(0, (1,)), 6),
     )
     return kernel((N,), [("update", dtype), ("read", dtype)], (Loop(0, body),))

@@ -34,6 +34,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
     Tiles,
 )
 from staticgrad.compiler.runtime import thread_pool, vm
+from staticgrad.ir.expression import parse
 from staticgrad.ir.size import evaluate
 
 SIZES = {"n": 37, "m": 20, "extent": 37, "chunks": 3}
@@ -343,10 +344,10 @@ def test_what_decides_first_ends_the_evaluation():
     assert stored(lines) == 51
 
 
-def one_number(value, attrs=()):
+def one_number(value, expr="absolute({0})"):
     body = (
         Number(0, value, np.dtype("float32")),
-        Compute(1, "absolute({0})", (0,), np.dtype("float32"), attrs),
+        Compute(1, parse(expr), (0,), np.dtype("float32")),
         Loop(0, (Store(Access(0, (1,)), 1),)),
     )
     operand = Operand(0, "write", np.dtype("float32"))
@@ -360,8 +361,8 @@ def test_forms_are_equal_where_sources_are():
         replace(one_number(1.0).operands[0], buffer=7),
     ))  # fmt: skip
     assert form_of(again) == form_of(one_number(1.0))
-    attrs = [(("a", value),) for value in (1, 1.0, True, "1")]
-    assert len({form_of(one_number(1.0, found)) for found in attrs}) == len(attrs)
+    numbers = [f"{{T}}({value})" for value in (1, 1.0, True, 0.0, -0.0)]
+    assert len({form_of(one_number(1.0, found)) for found in numbers}) == len(numbers)
 
 
 @pytest.mark.parametrize("build", GRAPHS, ids=lambda build: build.__name__)

@@ -25,6 +25,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
 )
 from staticgrad.compiler.verify.verify_schedule import verify_schedule
 from staticgrad.errors import CompilerBug
+from staticgrad.ir.expression import parse
 from staticgrad.ir.size import Size
 
 F64 = np.dtype(np.float64)
@@ -276,7 +277,7 @@ def test_valid_bodies_pass():
     reduction = (
         Initial(0, "add", F32),
         Loop(0, (Load(1, at(0), F32), Accumulate(0, "add", 1, F32))),
-        Loop(0, (Compute(2, "{0} * {0}", (0,), F32), Store(at(2), 2))),
+        Loop(0, (Compute(2, parse("{0} * {0}"), (0,), F32), Store(at(2), 2))),
     )
     verify_schedule(kernel_of(reduction))
     gather = (
@@ -309,9 +310,9 @@ BROKEN_BODIES = [
     ([Loop(0, (LOAD, YES, When(9, (STORE,))))], "operand 2 is never written"),
     ([YES, When(9, (Loop(0, (LOAD, YES, STORE)),))], "value 9 is made twice"),
     ([COPY, COPY], "value 0 is made twice"),
-    ([Loop(0, (LOAD, Compute(1, "exp({1})", (0,), F32), STORE))], "lacks 1"),
-    ([Loop(0, (LOAD, Compute(1, "f({low})", (0,), F32), STORE))], "lacks low"),
-    ([Loop(0, (LOAD, Compute(1, "{0}", (0,), F32, (), 1), STORE))], "site 1 of 1"),
+    ([Loop(0, (LOAD, Compute(1, parse("exp({1})"), (0,), F32), STORE))], "lacks 1"),
+    ([Loop(0, (LOAD, Compute(1, parse("f({low})"), (0,), F32), STORE))], "lacks low"),
+    ([Loop(0, (LOAD, Compute(1, parse("{0}"), (0,), F32, 1), STORE))], "site 1 of 1"),
     ([Loop(0, (LOAD, Accumulate(1, "add", 0, F32), STORE))], "1 is accumulated, but"),
     ([Loop(0, (LOAD, Accumulate(0, "add", 0, F32), STORE))], "0 is accumulated, but"),
     # dtypes
@@ -387,7 +388,7 @@ def update(load, store):
     x = b.buffer("input", (10,), position=0)
     a = b.buffer("temporary", (10,))
     b.elementwise([x], a)
-    body = (Load(0, load, F32), Compute(1, "-{0}", (0,), F32), Store(store, 1))
+    body = (Load(0, load, F32), Compute(1, parse("-{0}"), (0,), F32), Store(store, 1))
     b.loops("negative", (10,), [Operand(a, "update", F32)], [Loop(0, body)])
     return b.schedule()
 
@@ -455,7 +456,7 @@ def test_nothing_accumulates_in_16_bits():
     assert_noticed(schedule, "accumulates in float16: widen it")
     for combine, bad in (("add", True), ("multiply", True), ("maximum", False)):
         load = Load(1, at(0), F32)
-        cast = Compute(2, "{S}({0})", (1,), F16)
+        cast = Compute(2, parse("{S}({0})"), (1,), F16)
         step = Accumulate(0, combine, 2, F16)
         body = (Initial(0, combine, F16), Loop(0, (load, cast, step)), COPY_LATER)
         if bad:
@@ -495,7 +496,9 @@ def _as(body, dtype):
         result.append(s)
         if isinstance(s, Load):
             result[-1] = replace(s, result=s.result + 1000)
-            result.append(Compute(s.result, "{S}({0})", (s.result + 1000,), dtype))
+            result.append(
+                Compute(s.result, parse("{S}({0})"), (s.result + 1000,), dtype)
+            )
     return tuple(result)
 
 
