@@ -36,10 +36,10 @@ from staticgrad.compiler.cuda.source.typed_text import memory_name
 from staticgrad.compiler.kernel_ir.combine_partials import finish_values, stands_for
 from staticgrad.compiler.kernel_ir.flat import FlatPlan, flat_plan
 from staticgrad.compiler.kernel_ir.instruction_set import (
-    Call,
-    Commit,
+    CommitPoint,
     Copy,
     Flow,
+    KernelCall,
     Label,
     Slot,
 )
@@ -91,10 +91,10 @@ def launches(code: CudaCode, plan: Plan, device: Device) -> Launches:
     for instruction in flat.instructions:
         if isinstance(instruction, Label):
             labels[instruction.number] = len(steps)
-        elif isinstance(instruction, Call):
+        elif isinstance(instruction, KernelCall):
             number = instruction.kernel
             steps += _kernel(code, values, places, number, instead, device)
-        elif isinstance(instruction, Commit):
+        elif isinstance(instruction, CommitPoint):
             steps += _finite(code)
         else:
             assert isinstance(instruction, Copy | Slot | Flow)

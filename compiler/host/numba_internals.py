@@ -34,7 +34,7 @@ _OPTIONS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DEBUGINFO_DEFAULT", "CPU_
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class CompileTarget:
     """The processor for which Numba compiles: LLVM's triple, CPU name and features."""
 
     triple: str
@@ -72,10 +72,10 @@ class Linked:
     stored: ObjectCode
 
 
-def target() -> Target:
+def target() -> CompileTarget:
     """The target of Numba's CPU backend; NUMBA_CPU_NAME and _FEATURES are respected."""
     triple, cpu, features = _codegen().magic_tuple()
-    return Target(triple, cpu, features)
+    return CompileTarget(triple, cpu, features)
 
 
 def options() -> tuple[str, ...]:

@@ -15,13 +15,13 @@ from typing import TypeAlias
 
 from staticgrad.compiler.kernel_ir.instruction_set import (
     Again,
-    Call,
     Clear,
-    Commit,
+    CommitPoint,
     Copy,
     Enter,
     Instruction,
     Jump,
+    KernelCall,
     Label,
     Limit,
     Next,
@@ -124,7 +124,7 @@ class _Flattening:
 
     def _commit(self) -> None:
         self.commit = len(self.kernels)
-        self.instructions.append(Commit())
+        self.instructions.append(CommitPoint())
 
     def _kernel(
         self,
@@ -136,7 +136,7 @@ class _Flattening:
         moved = with_buffers(kernel, numbers.__getitem__)
         if isinstance(moved, FinishKernel):
             moved = replace(moved, chunks_of=flat_of[moved.chunks_of])
-        self.instructions.append(Call(len(self.kernels)))
+        self.instructions.append(KernelCall(len(self.kernels)))
         self.kernels.append(moved)
         self.kernel_homes.append(home)
 

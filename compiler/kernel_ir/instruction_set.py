@@ -24,7 +24,7 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class KernelCall:
     """Run kernel `kernel`."""
 
     kernel: int
@@ -40,7 +40,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class CommitPoint:
     """End here if a stop is asked for or a value is not finite; no later step fails."""
 
 
@@ -173,5 +173,5 @@ Flow: TypeAlias = Enter | Again | Unless | Limit | Jump | Clear | Note | Next
 """What decides where to go on, or what that depends on."""
 
 Instruction: TypeAlias = (
-    Call | Spread | Commit | Listen | End | Fill | Copy | Slot | Flow
+    KernelCall | Spread | CommitPoint | Listen | End | Fill | Copy | Slot | Flow
 )

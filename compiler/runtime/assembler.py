@@ -55,7 +55,7 @@ class Cell:
 
 
 @dataclass(slots=True)
-class Label:
+class ProgramLabel:
     """A place in a program; `row` is -1 until it is placed."""
 
     row: int = -1
@@ -85,7 +85,7 @@ class Assembler:
 
     def __init__(self) -> None:
         self.cells: dict[str, Cell] = {}
-        self._rows: list[tuple[int | Label, ...]] = []
+        self._rows: list[tuple[int | ProgramLabel, ...]] = []
         self._owned: list[Any] = []
         self._constants: dict[tuple[type, float], Cell] = {}
         self._depth = 1
@@ -98,13 +98,13 @@ class Assembler:
         """A new float64 cell, found again under ``cells[name]``."""
         return self._named(name, Cell(value, np.float64))
 
-    def label(self) -> Label:
+    def label(self) -> ProgramLabel:
         """A label to be placed later; jumps may name it before."""
-        return Label()
+        return ProgramLabel()
 
-    def place(self, label: Label | None = None) -> Label:
+    def place(self, label: ProgramLabel | None = None) -> ProgramLabel:
         """Put `label` (or a new one) before the next instruction."""
-        label = label or Label()
+        label = label or ProgramLabel()
         if label.row >= 0:
             raise CompilerBug("a label is placed twice")
         label.row = len(self._rows)
@@ -187,15 +187,17 @@ class Assembler:
         kind = float if kind_of(target.array.dtype) == "f" else int
         self._add(vm.SET, target.address, self._cell(number, kind))
 
-    def jump(self, label: Label) -> None:
+    def jump(self, label: ProgramLabel) -> None:
         """JUMP: go on at `label`."""
         self._add(vm.JUMP, label)
 
-    def jump_if_less(self, left: Cell | int, right: Cell | int, label: Label) -> None:
+    def jump_if_less(
+        self, left: Cell | int, right: Cell | int, label: ProgramLabel
+    ) -> None:
         """JUMP_IF_LESS: go on at `label` if ``left < right`` (int64)."""
         self._add(vm.JUMP_IF_LESS, self._cell(left), self._cell(right), label)
 
-    def jump_unless_finite(self, scalar: Array, label: Label) -> None:
+    def jump_unless_finite(self, scalar: Array, label: ProgramLabel) -> None:
         """JUMP_UNLESS_FINITE: go on at `label` if `scalar` is NaN or infinite."""
         kind = CODES[scalar.dtype.name]
         self._add(vm.JUMP_UNLESS_FINITE, self._address(scalar), kind, label)
@@ -249,7 +251,7 @@ class Assembler:
         self._owned.append(array)
         return int(array.ctypes.data)
 
-    def _add(self, *words: int | Label) -> None:
+    def _add(self, *words: int | ProgramLabel) -> None:
         self._rows.append(words)
 
 
@@ -260,8 +262,8 @@ def aligned_rows(count: int) -> npt.NDArray[np.int64]:
     return raw[start : start + count * vm.WORDS].reshape(count, vm.WORDS)
 
 
-def _resolved(word: int | Label, start: int) -> int:
-    if not isinstance(word, Label):
+def _resolved(word: int | ProgramLabel, start: int) -> int:
+    if not isinstance(word, ProgramLabel):
         return word
     if word.row < 0:
         raise CompilerBug("a jump goes to a label that was not placed")

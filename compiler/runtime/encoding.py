@@ -16,15 +16,15 @@ import numpy as np
 from staticgrad.compiler.kernel_ir.flat import FlatPlan
 from staticgrad.compiler.kernel_ir.instruction_set import (
     Again,
-    Call,
     Clear,
-    Commit,
+    CommitPoint,
     Copy,
     End,
     Enter,
     Fill,
     Instruction,
     Jump,
+    KernelCall,
     Label,
     Limit,
     Listen,
@@ -88,7 +88,7 @@ class Table:
         labels: dict[int, int] = {}
         row = 0
         for instruction in instructions:
-            if type(instruction) is Call:
+            if type(instruction) is KernelCall:
                 called.append(instruction.kernel)
                 kernel_rows.append(row)
             elif isinstance(instruction, Label):
@@ -133,7 +133,7 @@ class Table:
                 self.spread_rows.append(row)
                 work = int(self._kernels[first:stop, WORK_WORD].sum())
                 return vm.SPREAD, stop - first, 0, 0, 0, 0, parts, 0, 0, 0, work
-            case Commit():
+            case CommitPoint():
                 self.commit_row = row
                 self.deaf_rows.append(row)
                 return vm.COMMIT, STATUS

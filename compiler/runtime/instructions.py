@@ -29,11 +29,11 @@ from staticgrad.compiler.kernel_ir.combine_partials import (
 )
 from staticgrad.compiler.kernel_ir.flat import FlatPlan, flat_plan
 from staticgrad.compiler.kernel_ir.instruction_set import (
-    Call,
     Copy,
     End,
     Fill,
     Instruction,
+    KernelCall,
     Label,
     Listen,
     Spread,
@@ -271,7 +271,7 @@ def _in_order(
     yield from dying.get(-1, ())
     regions = {first: Spread(first, stop, r.parts) for first, stop, r in plan.regions}
     for place, instruction in enumerate(code.flat.instructions):
-        if type(instruction) is not Call:
+        if type(instruction) is not KernelCall:
             yield instruction
         elif instruction.kernel not in dropped:
             if instruction.kernel in regions:

@@ -11,6 +11,7 @@ from functools import partial
 from staticgrad.compiler.codegen.llvm.conversions import elementary
 from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value
 from staticgrad.compiler.codegen.math import (
+    c_library,
     vector_error,
     vector_exponential,
     vector_gamma,
@@ -20,7 +21,6 @@ from staticgrad.compiler.codegen.math import (
     vector_roots,
     vector_trigonometry,
 )
-from staticgrad.compiler.codegen.math.libm import call as call_libm
 from staticgrad.compiler.codegen.random import gamma_ir
 from staticgrad.compiler.codegen.scalar_functions import (
     OWN,
@@ -48,7 +48,7 @@ def _row(
     name = emit.__name__
     if isinstance(libm, str):
         own = name if libm == "same" else libm
-        libm = partial(call_libm, own)
+        libm = partial(c_library.call, own)
     other = libm or emit
 
     def chosen(m: IREmitter, *args: Value) -> Value:
@@ -69,7 +69,7 @@ ELEMENTARY = table(
     _row(vector_exponential.exp2, 16, lanes=True),
     _row(vector_exponential.expm1, 18, lanes=True),
     _row(vector_exponential.tanh, 24, bound=at_most_one, lanes=True),
-    _row(vector_exponential.sigmoid, 18, libm=libm.sigmoid, cuda=OWN,
+    _row(vector_exponential.sigmoid, 18, libm=c_library.sigmoid, cuda=OWN,
          bound=at_most_one, lanes=True),
     _row(vector_exponential.erf, 26, bound=at_most_one, lanes=True),
     _row(vector_error.erfc, 36),
@@ -79,7 +79,7 @@ ELEMENTARY = table(
     _row(vector_logarithm.log2, 22, lanes=True),
     _row(vector_logarithm.log10, 24, lanes=True),
     _row(vector_logarithm.log1p, 26, lanes=True),
-    _row(vector_logarithm.softplus, 38, libm=libm.softplus, cuda=OWN,
+    _row(vector_logarithm.softplus, 38, libm=c_library.softplus, cuda=OWN,
          lanes=True),
     _row(vector_logarithm.power, 60, arity=2, libm="pow", cuda="pow"),
     _row(vector_hyperbolic.sinh, UNMEASURED, lanes=True),

@@ -222,7 +222,7 @@ def test_a_cache_keeps_within_its_bound(tmp_path, monkeypatch):
 
 def test_the_key_depends_on_source_processor_and_settings(monkeypatch):
     keys = [kernel_key("a"), kernel_key("b")]
-    other = internals.Target("triple", "cpu", "+feature")
+    other = internals.CompileTarget("triple", "cpu", "+feature")
     for name, value in (
         ("target", lambda: other),
         ("options", lambda: ("OPT=0",)),

@@ -7,13 +7,13 @@ import staticgrad as sg
 from staticgrad.compiler.kernel_ir.flat import FlatPlan, flatten
 from staticgrad.compiler.kernel_ir.instruction_set import (
     Again,
-    Call,
-    Commit,
+    CommitPoint,
     Copy,
     End,
     Enter,
     Fill,
     Jump,
+    KernelCall,
     Label,
     Limit,
     Listen,
@@ -60,7 +60,7 @@ def test_a_loop_goes_back_behind_its_beginning():
     )
     assert found[enter + 1] == Label(found[again].target)
     assert found[again + 1] == Label(found[enter].target)
-    assert any(isinstance(one, Call) for one in found[enter:again])
+    assert any(isinstance(one, KernelCall) for one in found[enter:again])
 
 
 def table_of(*instructions, sizes=(8, 8, 8, 8, 8, 8), **values):
@@ -71,8 +71,8 @@ def table_of(*instructions, sizes=(8, 8, 8, 8, 8, 8), **values):
 
 def test_rows_and_what_waits_for_addresses():
     table = table_of(
-        Listen(), Copy(0, 1), Call(2), Unless(3, INT64, 7, 0), Call(0), Label(0),
-        Commit(), Fill(2), End(), sizes=(24, 8, 16, 8),
+        Listen(), Copy(0, 1), KernelCall(2), Unless(3, INT64, 7, 0), KernelCall(0), Label(0),
+        CommitPoint(), Fill(2), End(), sizes=(24, 8, 16, 8),
     )  # fmt: skip
     assert table.rows[:, 0].tolist() == [
         vm.LISTEN, vm.COPY, 2 * vm.WORDS, vm.UNLESS, 0, vm.COMMIT, vm.FILL, vm.END,
@@ -108,7 +108,7 @@ def test_what_the_status_is_told():
     table = table_of(
         Label(0),
         Limit(1, 9, 3, None, 0),
-        Commit(),
+        CommitPoint(),
         Next(0, 1, 2, 0, 4, False, (0,) * 4),
     )
     assert table.rows[0, :4].tolist() == [vm.LIMIT, 0, 9, 3]
@@ -117,7 +117,7 @@ def test_what_the_status_is_told():
 
 
 def test_a_region_counts_the_work_of_its_kernels():
-    table = table_of(Spread(1, 3, 6), Call(1), Call(2))
+    table = table_of(Spread(1, 3, 6), KernelCall(1), KernelCall(2))
     assert table.rows[0, 1] == 2
     assert table.rows[0, 6] == 6
     assert table.rows[0, 10] == table.rows[1:, 10].sum()
@@ -142,6 +142,6 @@ def test_the_commit_has_its_place_among_kernels():
     kernels = (elementwise("{0}", 0, 1), elementwise("{0}", 0, 2))
     for commit in range(3):
         found = flatten(Schedule(buffers, kernels, commit, (1, 2))).instructions
-        expected = [Call(0), Call(1)]
-        expected.insert(commit, Commit())
+        expected = [KernelCall(0), KernelCall(1)]
+        expected.insert(commit, CommitPoint())
         assert list(found) == expected
