@@ -200,7 +200,9 @@ def restored(
 ) -> Run:
     """The run that `saved` has taken apart; with `settings` of more epochs, longer."""
     old = dict(facts["settings"])
-    for name in ("names", "marks", "gates"):
+    if "marks" in old:  # as it was called in files of the first version
+        old["per_update_metrics"] = old.pop("marks")
+    for name in ("names", "per_update_metrics", "gates"):
         old[name] = tuple(old.get(name, ()))
     run = Run(settings or RunSettings(**old))
     for name in _CELLS:

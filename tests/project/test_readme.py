@@ -1,8 +1,8 @@
-"""The README: its blocks run, print what it shows, and its commands exist.
+"""The pages for users: blocks run and print what is shown, commands and links exist.
 
-Every Python block runs, in order, in one namespace; a text block right after it is what
-it prints. Numbers that differ between machines and runs are masked on both sides.
-``python tests/project/test_readme.py`` writes what is printed now into the README.
+Every Python block of a page runs, in order, in one namespace; a text block right after
+it is what it prints. What differs between machines and runs is masked on both sides.
+``python tests/project/test_readme.py`` writes what is printed now into the pages.
 """
 
 import contextlib
@@ -18,12 +18,13 @@ from staticgrad.compiler.codegen.tiles.product_tiles import LONG_ROWS, plan_of
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
+PAGES = (README, ROOT / "docs" / "tour.md")  # those whose blocks run
 
 BLOCK = re.compile(
     r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<text>.*?)^```$)?", re.M | re.S
 )
 COMMAND = re.compile(r"^python3 -m venv \.venv && .*$", re.M)
-LINK = re.compile(r"\]\(([^)#]+)\)")
+LINK = re.compile(r"\]\(([^)#]*)(?:#([^)]+))?\)")
 # What depends on the machine, on the cache and on the clock.
 VARYING = (
     (r"\d+ threads( \(\w+\))?", "T threads"),
@@ -61,21 +62,28 @@ def run(code, number, namespace):
     return printed.getvalue()
 
 
-def blocks():
-    return list(BLOCK.finditer(README.read_text(encoding="utf-8")))
+def blocks(page):
+    return list(BLOCK.finditer(page.read_text(encoding="utf-8")))
 
 
-def test_blocks_print_what_is_shown(tmp_path, monkeypatch):
+with_blocks = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@with_blocks
+def test_blocks_print_what_is_shown(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    namespace = {"__name__": "readme"}
-    for number, block in enumerate(blocks()):
+    namespace = {"__name__": page.stem}
+    for number, block in enumerate(blocks(page)):
         printed = run(block["code"], number, namespace)
         assert masked(printed) == masked(block["text"] or ""), block["code"]
-    assert {path.name for path in tmp_path.iterdir()} >= {"graph.svg", "memory.svg"}
+    drawn = re.findall(r'"(\w+\.svg)"', page.read_text(encoding="utf-8"))
+    assert {path.name for path in tmp_path.iterdir()} == set(drawn)
 
 
-def test_every_python_block_is_found():
-    assert len(blocks()) == README.read_text(encoding="utf-8").count("```python\n") > 5
+@with_blocks
+def test_every_python_block_is_found(page):
+    text = page.read_text(encoding="utf-8")
+    assert len(blocks(page)) == text.count("```python\n") > 3
 
 
 @pytest.mark.skipif(
@@ -120,24 +128,36 @@ def test_two_commands_do_everything():
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_links_lead_somewhere(path):
-    prose = re.sub(r"^```.*?^```", "", path.read_text("utf-8"), flags=re.M | re.S)
-    targets = LINK.findall(prose)
-    near = [target for target in targets if "://" not in target]
-    assert [t for t in near if not (path.parent / t).exists()] == []
+    near = [link for link in LINK.findall(prose(path)) if "://" not in link[0]]
+    assert [t for t, _ in near if not (path.parent / t).exists()] == []
+    anchored = [(path.parent / t if t else path, a) for t, a in near if a]
+    assert [(p.name, a) for p, a in anchored if a not in anchors(p)] == []
 
 
-def rewrite():
-    """Put what the blocks print now into the README."""
-    namespace = {"__name__": "readme"}
-    text = README.read_text(encoding="utf-8")
-    for number, block in enumerate(blocks()):
+def prose(path):
+    """The text of a page without its blocks."""
+    return re.sub(r"^```.*?^```", "", path.read_text("utf-8"), flags=re.M | re.S)
+
+
+def anchors(path):
+    """What the headings of a page are called in links."""
+    headings = re.findall(r"^#+ (.*)$", prose(path), flags=re.M)
+    return {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}
+
+
+def rewrite(page):
+    """Put what the blocks of a page print now into it."""
+    namespace = {"__name__": page.stem}
+    text = page.read_text(encoding="utf-8")
+    for number, block in enumerate(blocks(page)):
         printed = run(block["code"], number, namespace)
         if block["text"] is not None and masked(printed) != masked(block["text"]):
             old = block[0]
             head = old[: block.start("text") - block.start()]
             text = text.replace(old, f"{head}{printed}```")
-    README.write_text(text, encoding="utf-8")
+    page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    rewrite()
+    for each in PAGES:
+        rewrite(each)

@@ -14,6 +14,8 @@ PRODUCT = ("staticgrad", "compiler")
 FILE_LINES = 600
 FUNCTION_LINES = 60
 LINE_LENGTH = 88
+MOST_WORDS = 60  # of the glossary
+PAGE_LINES = 200  # of a page of decisions
 VAGUE_NAMES = {
     "utils",
     "util",
@@ -49,7 +51,8 @@ def sources(*folders):
 
 def texts():
     """The pages for people."""
-    return [*ROOT.glob("*.md"), *(p for f in FOLDERS for p in (ROOT / f).rglob("*.md"))]
+    folders = (*FOLDERS, "docs")
+    return [*ROOT.glob("*.md"), *(p for f in folders for p in (ROOT / f).rglob("*.md"))]
 
 
 def name(path):
@@ -119,6 +122,33 @@ def test_the_table_of_tests_names_no_others():
 def test_lists_have_no_holes(path):
     text = path.read_text(encoding="utf-8")
     assert re.findall(r"\n(?:- |  ).*\n\n- .*", text) == []
+
+
+def glossary():
+    """The words that CONTRIBUTING.md explains."""
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = page.split("## Glossary\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| ([^|]+?) \|", rows, re.M)[1:]
+
+
+def test_the_glossary_is_short_and_its_words_are_used():
+    words = glossary()
+    assert 30 < len(words) <= MOST_WORDS
+    assert words == sorted(set(words), key=str.lower)
+    code = "".join(path.read_text(encoding="utf-8") for path in sources(*PRODUCT))
+    wanted = {w: rf"(?i)\b{w}".replace(" ", r"[\s_]") for w in words}
+    assert [w for w, pattern in wanted.items() if not re.search(pattern, code)] == []
+
+
+def test_decisions_are_short_pages_that_the_index_names():
+    folder = ROOT / "docs" / "decisions"
+    pages = [path for path in folder.glob("*.md") if path.name != "README.md"]
+    long = [
+        p.name for p in pages if len(p.read_text("utf-8").splitlines()) > PAGE_LINES
+    ]
+    assert long == []
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    assert [p.name for p in pages if f"]({p.name})" not in index] == []
 
 
 @all_files

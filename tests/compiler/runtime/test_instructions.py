@@ -71,8 +71,8 @@ def table_of(*instructions, sizes=(8, 8, 8, 8, 8, 8), **values):
 
 def test_rows_and_what_waits_for_addresses():
     table = table_of(
-        Listen(), Copy(0, 1), KernelCall(2), Unless(3, INT64, 7, 0), KernelCall(0), Label(0),
-        CommitPoint(), Fill(2), End(), sizes=(24, 8, 16, 8),
+        Listen(), Copy(0, 1), KernelCall(2), Unless(3, INT64, 7, 0), KernelCall(0),
+        Label(0), CommitPoint(), Fill(2), End(), sizes=(24, 8, 16, 8),
     )  # fmt: skip
     assert table.rows[:, 0].tolist() == [
         vm.LISTEN, vm.COPY, 2 * vm.WORDS, vm.UNLESS, 0, vm.COMMIT, vm.FILL, vm.END,
