@@ -131,9 +131,7 @@ PASSES: tuple[Stage[Graph], ...] = (
 )
 
 SCHEDULE_PASSES: tuple[Stage[Schedule], ...] = (
-    Stage(
-        fuse_into_products, "first: what stays in registers needs no memory below", CPU
-    ),
+    Stage(fuse_into_products, "what stays in registers needs no memory below", CPU),
     Stage(within, "for a budget: what runs again is placed below", takes="limit"),
     Stage(in_place, "when it is known what runs; it looks for plain accesses"),
     Stage(in_blocks, "last: it hides accesses and changes no buffer", CPU),
