@@ -20,7 +20,7 @@ class Built:
 
 
 def nothing(stage: str) -> None:
-    """Where stages are not timed."""
+    """Do not time a stage."""
 
 
 def built(

@@ -1,4 +1,4 @@
-"""What ``sg.compile`` does, stage by stage, with a stop watch between."""
+"""Stages of ``sg.compile``, timed one by one."""
 
 from collections.abc import Sequence
 
@@ -69,7 +69,7 @@ def compiled_step(workload: Workload, p: Arrays, d: Arrays, watch) -> list:
 
 
 def compile_again(loops: Sequence[LoopKernel], watch) -> None:
-    """What is done for each different kernel that no cache has, by stage.
+    """Time the stages for each distinct kernel that no cache has.
 
     After the first run, so that this has nothing prepared: what is done the first time
     in a process counts there.
@@ -89,7 +89,7 @@ def compile_again(loops: Sequence[LoopKernel], watch) -> None:
 
 
 def load(watch) -> None:
-    """What serves all graphs; the parts of products that a graph needs come later."""
+    """Time the code shared by all graphs; parts of products are compiled later."""
     vm.load()
     watch.lap("load the machine")
     tile_driver.kernel_address()

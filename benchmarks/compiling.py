@@ -60,7 +60,7 @@ def _run(name: str, scale: float, kernels: str, numba: str) -> dict:
 
 
 def folders(kernels: str, numba: str) -> dict[str, str]:
-    """Where a process keeps what it compiles."""
+    """Return the folder in which a process keeps compiled code."""
     return {"STATICGRAD_CACHE_DIR": kernels, "NUMBA_CACHE_DIR": numba}
 
 

@@ -104,7 +104,7 @@ def lines(rows: list[dict], peak: float) -> list[tuple[str, ...]]:
 
 
 def against(entry: dict) -> float | None:
-    """How many times faster ours is than the best peer."""
+    """Return the speedup of ours over the best peer."""
     best = {name: min(took.values()) for name, took in entry["seconds"].items()}
     ours = best.pop("staticgrad")
     return min(best.values()) / ours if best else None

@@ -49,7 +49,7 @@ def banded(m, x):
 
 
 def wide(m, x, w):
-    """From few numbers to many."""
+    """Map few numbers to many."""
     return m.tanh(w @ x) * m.sin(x).sum()
 
 
@@ -77,7 +77,7 @@ def counts(scale: float) -> list[dict]:
 
 
 def _leading(data) -> int:
-    """How many products a sparse matrix is taken from: it gathers from them."""
+    """Return the number of products for a sparse matrix: it gathers from them."""
     flat = data.inputs[0]
     while flat.ndim == 1:
         flat = flat.inputs[0]

@@ -1,4 +1,4 @@
-"""What the machine needs at least for a workload: measured beside each row.
+"""Lower bounds of a workload's time on this machine, measured beside each row.
 
 ``max(flops / peak, bytes / bandwidth)``; peak is that of NumPy's OpenBLAS on a large
 product, bandwidth that of copies which move as many bytes as the workload. Time for

@@ -41,7 +41,7 @@ PACKAGES = "numpy numba numba-cuda llvmlite nvidia-nvjitlink nvidia-cublas torch
 
 
 class Report:
-    """What was found, written after every part."""
+    """Results so far, written after every part."""
 
     def __init__(self, path, budget):
         self.path = path
@@ -75,7 +75,7 @@ class Report:
 
 
 def tried(part, *arguments):
-    """What a part finds, or how it failed: the other parts are worth having."""
+    """Return the results of a part, or its failure: other parts are still of use."""
     try:
         return part(*arguments)
     except Exception:  # noqa: BLE001  as said

@@ -1,4 +1,4 @@
-"""What runs on a GPU beside single ops and training: one small graph for each feature.
+"""Features on a GPU beside single ops and training: one small graph for each.
 
 Each function of `GRAPHS` makes (outputs, inputs, arrays) of what the check of the cuda
 target compares with the reference target, launched and replayed. `PARTS` check what is
@@ -136,7 +136,7 @@ def budget(device):
 
 
 def taps(device):
-    """What a callback and a ring have seen of three calls."""
+    """Return the values that a callback and a ring have seen in three calls."""
     x = sg.input("x", (4,))
     h = sg.exp(x)
     with using(device):

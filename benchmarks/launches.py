@@ -1,4 +1,4 @@
-"""What calls cost: from Python, of the machine's instructions, of parallel launches."""
+"""Costs of calls: from Python, of the machine's instructions, of parallel launches."""
 
 from functools import partial
 
@@ -92,7 +92,7 @@ def kernel(seconds: float) -> float:
 
 
 def parallel_launch(seconds: float) -> float | None:
-    """What two threads take more than half of what one takes, where work is small."""
+    """Return the overhead of two threads over half the time of one, for little work."""
     if len(machine.cores()) < 2:
         return None
     with sg.Graph():

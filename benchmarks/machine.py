@@ -19,7 +19,7 @@ THREAD_VARIABLES = (
     "NUMBA_NUM_THREADS",
 )
 UNSET = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
-"""What would slow a library's own choice down."""
+"""Settings that would slow a library down."""
 
 PEAK_SIZE = 1024
 LEAST_BANDWIDTH_BYTES = 1 << 18  # below, a copy's own overhead would be measured

@@ -85,7 +85,7 @@ def _row(name: str, graph: Lowered) -> dict:
 
 
 def random_graphs(count: int) -> dict:
-    """How near to the bound random graphs with gradients come."""
+    """Compare random graphs with gradients to the lower bound."""
     rng = random.Random(0)
     rows = [_row("random", lowered(*random_graph(rng))) for _ in range(count)]
     open_ones = [r["arena"] / r["bound"] for r in rows if not r["proof"]]
@@ -120,7 +120,7 @@ def random_graph(rng: random.Random):
 
 
 def exact_sets(count: int) -> dict:
-    """How often the planner equals a search through all orders."""
+    """Count how often the planner equals a search through all orders."""
     rng = random.Random(1)
     equal = 0
     for _ in range(count):

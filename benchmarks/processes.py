@@ -39,7 +39,7 @@ class Process:
         )  # fmt: skip
 
     def ask(self, line: str) -> dict:
-        """What it answers."""
+        """Send a line and return the answer."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
@@ -81,7 +81,7 @@ class Worker(Process):
         self.first_call = float(self.read()["first_call"])
 
     def result(self) -> list[np.ndarray]:
-        """What the checked steps gave."""
+        """Return the results of the checked steps."""
         with np.load(self._result) as arrays:
             return list(arrays.values())
 

@@ -23,7 +23,7 @@ def is_changed() -> bool:
 
 
 def path_of(commit: str, folder: Path = FOLDER) -> Path:
-    """Where the results of a commit are."""
+    """Return the path of a commit's results."""
     return folder / f"{commit}.json"
 
 
@@ -52,7 +52,7 @@ def read(revision: str, folder: Path = FOLDER) -> dict:
 
 
 def compare_steps(now: list[dict], then: list[dict]) -> str:
-    """How many times faster each workload has become."""
+    """Return the speedup of each workload."""
     before = {(row["workload"], row["threads"]): row for row in then}
     lines = []
     for row in now:

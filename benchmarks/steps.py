@@ -48,7 +48,7 @@ class Row:
         return min(peers, key=lambda e: self._least((e,)))
 
     def ratio(self, what: str) -> float | None:
-        """How many times faster than the best peer: "loop", "call" or "best".
+        """Return the speedup over the best peer: "loop", "call" or "best".
 
         The loop is compared with the best that any peer has, a call with peers' calls.
         """
@@ -185,7 +185,7 @@ def _goals(row: Row) -> str:
 
 
 def _speedups(rows: list[Row]) -> list[str]:
-    """What two threads gain over one, for workloads measured on both."""
+    """Return the speedup of two threads over one, where both are measured."""
     alone = {row.workload: row for row in rows if row.threads == 1}
     gains = [
         f"{row.workload} {ratio(alone[row.workload].ours / row.ours)}"

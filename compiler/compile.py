@@ -210,7 +210,7 @@ def optimise(
     target: str = "cpu",
     observe: Observer = lambda *_: None,
 ) -> Graph:
-    """`graph` for one mode, with less work and stable forms; the numbers stay.
+    """Optimise `graph` for one mode: less work and stable forms, the same numbers.
 
     ``observe(stage, before, after)`` is called after each pass. Raises CompilerBug
     where a pass breaks a rule of verify_graph or changes a type.

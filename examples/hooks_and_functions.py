@@ -152,7 +152,7 @@ def hooks_on_modules(short):
 
 
 def traps():
-    """What goes wrong with hooks elsewhere is said here, or cannot happen."""
+    """Show common mistakes with hooks: they are reported, or impossible."""
     with sg.Graph():
         x = sg.parameter([1.0, -2.0], name="x")
         loss = sg.sum(x * x)

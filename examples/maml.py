@@ -38,7 +38,7 @@ def data(rng, tasks):
 
 
 def stepped(loss, weights):
-    """What is put in the place of the weights: one step of descent on `loss`."""
+    """Return the replacements of the weights: one step of descent on `loss`."""
     slopes = sg.grad(loss, weights)
     return {w: w - RATE * slopes[name] for name, w in weights.items()}
 

@@ -66,7 +66,7 @@ def train(name, epochs):
 
 
 def arena_bytes(name, layers=24):
-    """What the gradient of a deep network needs for 1,024 samples."""
+    """Measure the memory of a deep network's gradient for 1,024 samples."""
     with sg.Graph(seed=0, amp=sg.amp.Policy(name)):
         h = x = sg.input("x", (1024, 64))
         parameters = []
@@ -79,7 +79,7 @@ def arena_bytes(name, layers=24):
 
 
 def lost_gradient(scale):
-    """What a step changes where the gradient of a product is 1e-8."""
+    """Measure the change by a step where the gradient of a product is 1e-8."""
     with sg.Graph(amp=sg.amp.Policy("float16")):
         x = sg.input("x", ("batch", 1))
         w = sg.parameter(np.ones((1, 1), np.float32), name="w")

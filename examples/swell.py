@@ -14,12 +14,12 @@ from staticgrad.ir.graph import topological
 
 
 def nodes(tensors):
-    """How many operations and leaves tensors are made of."""
+    """Count the operations and leaves that tensors are made of."""
     return len(topological(tensors))
 
 
 def expression(tensor):
-    """How many symbols the tensor has when it is written down as an expression."""
+    """Count the symbols of the tensor written as an expression."""
     size = {}
     for node in topological([tensor]):
         total = 1 + sum(size[t] for t in node.inputs)
@@ -67,7 +67,7 @@ def deep_network(layers):
 
 
 def growth_of(layers):
-    """How many times as many nodes there are with gradients as without."""
+    """Return the ratio of the nodes with gradients to those without."""
     wrt, loss = deep_network(layers)
     grads = sg.grad(loss, wrt)
     ratio = nodes([loss, *grads]) / nodes([loss])

@@ -1,4 +1,4 @@
-"""What a training loop needs: accumulation, clipping, checks, schedules, phases.
+"""Features of a training loop: accumulation, clipping, checks, schedules, phases.
 
 * micro-batches that add up to a batch, a tail that counts right
 * clipping of exploding gradients, and the share of clipped steps as a symptom

@@ -56,7 +56,7 @@ def collapsing():
 
 
 def check_training(samples, epochs):
-    """What the norms mean: the plain network stays where it is, the other learns."""
+    """Interpret the norms: the plain network stays where it is, the other learns."""
     last = {}
     for residual in (False, True):
         loss = network(residual)

@@ -117,7 +117,7 @@ if not TYPE_CHECKING:
         return globals().setdefault(name, value)
 
     def __dir__() -> list[str]:
-        """What is public: not the modules that are imported on the way."""
+        """Return the public names, without modules imported internally."""
         return sorted([*__all__, "__doc__", "__name__", "__version__"])
 
 

@@ -1,4 +1,4 @@
-"""``python -m staticgrad``: what is installed and what this machine gives.
+"""``python -m staticgrad``: versions of packages and features of this machine.
 
 For bug reports: versions, processor, threads, where compiled kernels are kept, and
 which program lays out pictures.
@@ -21,7 +21,7 @@ PACKAGES = ("staticgrad", "numba", "llvmlite", "numpy", "scipy-openblas32", "tbb
 
 
 def facts() -> dict[str, str]:
-    """What is printed, line by line."""
+    """Return the facts that the command prints, by name."""
     found = {name: installed(name) for name in PACKAGES}
     found["python"] = f"{platform.python_version()} on {platform.platform()}"
     functions = "our own" if has_fma() else "libm's (no fused multiply-add)"
@@ -37,7 +37,7 @@ def facts() -> dict[str, str]:
 
 
 def installed(package: str) -> str:
-    """The version of an installed package, or where it comes from otherwise."""
+    """Return the version of an installed package, or the reason there is none."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""A memory budget as users write it: a number of bytes, or text with a unit."""
+"""Memory budgets: a number of bytes, or text with a unit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def budget_bytes(name: str, budget: int | str | None) -> int | None:
-    """`budget` in bytes: 64e6 for "64MB", 2**26 for "64MiB"; None stays None.
+    """Return `budget` in bytes: 64e6 for "64MB", 2**26 for "64MiB"; None stays None.
 
     Raises GraphError, on behalf of the function `name`, for anything else.
 

@@ -47,18 +47,18 @@ def compile(
     verify: bool = True,
     poison: bool = False,
 ) -> Executable:
-    """An executable that computes `outputs`, any tree of tensors, from `inputs`.
+    """Return an executable that computes `outputs`, any tree of tensors, from `inputs`.
 
-    Arrays and numbers beside tensors in the tree are given back as they are.
-    Without `inputs` it takes those that are needed, in the order in which they were
-    made. `updates` are pairs of `update`, or a Graph for all of its own; they are
-    applied at once, at the end of a call. `mode` says which side of `by_mode` is meant;
-    in "train" each call advances the random stream. `sizes` plans memory for symbols'
-    values ahead of the first call. `seed` restarts the random stream. `finite` are
-    scalars that have to be finite, or else the call raises NonFiniteError before it has
-    updated anything. `memory_budget` bounds the arena in bytes (a number, or text like
-    "64MB" or "1.5GiB") for all sizes that are called: what does not fit beside the rest
-    is computed again when it is needed, with the same bits; ``explain()`` tells what.
+    Arrays and numbers beside tensors in the tree are given back as they are. Without
+    `inputs` it takes those that are needed, in the order in which they were made.
+    `updates` are pairs of `update`, or a Graph for all of its own; they are applied at
+    once, at the end of a call. `mode` says which side of `by_mode` is meant; in "train"
+    each call advances the random stream. `sizes` plans memory for symbols' values ahead
+    of the first call. `seed` restarts the random stream. `finite` are scalars that have
+    to be finite, or else the call raises NonFiniteError before it has updated anything.
+    `memory_budget` bounds the arena in bytes (a number, or text like "64MB" or
+    "1.5GiB") for all sizes that are called: what does not fit beside the rest is
+    computed again when it is needed, with the same bits; ``explain()`` lists it.
     `verify` checks each stage, `poison` fills unused memory with NaN (on the cpu).
     `target` "cuda" is the first NVIDIA GPU, "reference" NumPy, node by node.
 
@@ -113,7 +113,7 @@ def _check_choice(name: str, value: str, known: Sequence[str]) -> None:
 
 
 def _tensors(leaves: Sequence[Any]) -> list[Tensor]:
-    """The tensors among `leaves`, at least one if there are leaves."""
+    """Return the tensors among `leaves`, at least one if there are leaves."""
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     allowed = (Tensor, *_KNOWN) if tensors else (Tensor,)
     for leaf in leaves:
@@ -129,7 +129,7 @@ def _tensors(leaves: Sequence[Any]) -> list[Tensor]:
 
 
 def _tree(treedef: TreeDef, leaves: Sequence[Any]) -> Callable[[Sequence[Any]], Any]:
-    """From values of the tensors among `leaves` to the tree, the others as they are."""
+    """Return the function that puts values of tensors back into the tree."""
     template = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
 
     def rebuilt(values: Sequence[Any]) -> Any:
@@ -146,7 +146,7 @@ def _all_updates(
     mode: Mode,
     finite: Sequence[Tensor],
 ) -> list[Update]:
-    """The updates asked for and, in train mode, those of the random streams in use."""
+    """Return the updates asked for and, in train mode, of random streams in use."""
     pairs = list(updates.updates if isinstance(updates, Graph) else updates)
     _check_updates(pairs)
     if mode == "eval":
@@ -194,7 +194,7 @@ def _check_updates(pairs: Sequence[Update]) -> None:
 def _inputs(
     roots: Sequence[Tensor], inputs: Sequence[Input] | None
 ) -> tuple[Input, ...]:
-    """The inputs in order, each once and with a name of its own, none missing."""
+    """Return the inputs in order, each once; raise for equal names or missing ones."""
     outputs = (t for node in topological(roots) for t in node.outputs)
     needed = sorted(
         (t for t in outputs if isinstance(t, Input)), key=lambda t: t.node.number

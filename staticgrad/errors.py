@@ -1,4 +1,4 @@
-"""The errors that staticgrad raises.
+"""Errors and warnings of staticgrad.
 
 Every message has one form: ``<op> requires <rule>, got <types>; <what to do>
 at trainer.py:41``. Each class derives from the built-in exception that a user of NumPy
@@ -9,44 +9,44 @@ import numpy as np
 
 
 class ShapeError(ValueError):
-    """Shapes that do not fit the rule of an operation."""
+    """Shapes that violate the rule of an operation."""
 
 
 class DTypeError(TypeError):
-    """Data types that do not fit the rule of an operation."""
+    """Data types that violate the rule of an operation."""
 
 
 class GraphError(ValueError):
-    """A graph, or a call of its executable, that is not well formed."""
+    """Graph, or call of its executable, that is not well formed."""
 
 
 class MemoryBudgetError(MemoryError):
-    """A memory budget below the least that can be reached."""
+    """Memory budget below the attainable minimum."""
 
 
 class IndexOutOfRange(IndexError):
-    """An index or label outside its axis, found while running."""
+    """Index or label outside its axis, detected at run time."""
 
 
 class NonFiniteError(FloatingPointError):
-    """A NaN or an infinity where finite values were asked for."""
+    """NaN or infinity where finite values are required."""
 
 
 class LoopLimitError(RuntimeError):
-    """A loop that passed its ``max_steps``."""
+    """Loop that exceeded its ``max_steps``."""
 
 
 class FactorisationError(np.linalg.LinAlgError):
-    """A matrix that cannot be factorised."""
+    """Matrix that cannot be factorised."""
 
 
 class HookWarning(UserWarning):
-    """A hook or tap that does not do what it seems to."""
+    """Hook or tap without the effect it seems to have."""
 
 
 class DeviceError(RuntimeError):
-    """A GPU that is missing, too old, out of memory, or that has failed."""
+    """GPU that is missing, too old, out of memory, or that failed."""
 
 
 class CompilerBug(RuntimeError):
-    """A broken invariant inside staticgrad; please report it."""
+    """Broken invariant inside staticgrad; please report it."""

@@ -1,4 +1,4 @@
-"""Trees: nested tuples, lists, dicts, dataclasses and None, with anything else as leaf.
+"""Trees: nested tuples, lists, dicts, dataclasses and None; all else is a leaf.
 
 ``flatten`` takes a tree apart into its leaves, in order, and a TreeDef that remembers
 the structure; ``unflatten`` puts leaves back into it. Dicts keep the order in which
@@ -19,7 +19,7 @@ Kind: TypeAlias = Literal["leaf", "none", "tuple", "list", "dict", "dataclass"]
 
 @dataclass(frozen=True, slots=True)
 class TreeDef:
-    """The structure of a tree without its leaves.
+    """Structure of a tree without its leaves.
 
     `cls` is the class that is made anew; `keys` are dict keys or field names.
     """
@@ -31,14 +31,14 @@ class TreeDef:
 
     @property
     def count(self) -> int:
-        """The number of leaves."""
+        """Number of leaves."""
         if self.kind == "leaf":
             return 1
         return sum(child.count for child in self.children)
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """How each leaf is reached from the root, such as ``['grad'][0].weight``."""
+        """Path to each leaf from the root, such as ``['grad'][0].weight``."""
         return tuple(_paths(self, ""))
 
 
@@ -47,7 +47,7 @@ _NONE = TreeDef("none")
 
 
 def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
-    """The leaves of `tree` in order, and its structure.
+    """Return the leaves of `tree` in order, and its structure.
 
     >>> leaves, treedef = flatten({"a": (1, None), "b": [2]})
     >>> leaves
@@ -60,7 +60,7 @@ def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
 
 
 def unflatten(treedef: TreeDef, leaves: Sequence[Any]) -> Any:
-    """The tree of structure `treedef` that holds `leaves`, in order.
+    """Return the tree of structure `treedef` that holds `leaves`, in order.
 
     Raises GraphError where the number of leaves differs.
     """
@@ -72,7 +72,7 @@ def unflatten(treedef: TreeDef, leaves: Sequence[Any]) -> Any:
 
 
 def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """`tree` with every leaf replaced by ``function(leaf, *leaves of others)``.
+    """Return `tree` with every leaf replaced by ``function(leaf, *leaves of others)``.
 
     Raises GraphError where the structure of another tree differs.
 
@@ -85,7 +85,7 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
 
 
 def flatten_as(treedef: TreeDef, tree: Any) -> list[Any]:
-    """The leaves of `tree` in the order of `treedef`; dicts may be ordered differently.
+    """Return the leaves of `tree` in the order of `treedef`, whatever that of dicts.
 
     Raises GraphError, naming the place, where the structure differs.
     """

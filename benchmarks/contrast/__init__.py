@@ -37,7 +37,7 @@ def engines() -> dict[str, Callable[[Model], Running]]:
 
 
 def measure(model: Model, seconds: float, rounds: int) -> dict[str, dict]:
-    """What a step of `model` costs in each engine."""
+    """Return the costs of a step of `model` in each engine."""
     running = {name: make(model) for name, make in engines().items()}
     _check_equal(model, running)
     found = {name: _counted(one) for name, one in running.items()}

@@ -1,4 +1,4 @@
-"""What a step costs besides time: kernels, allocations, bytes moved, bytes alive."""
+"""Costs of a step besides time: kernels, allocations, bytes moved, bytes alive."""
 
 import weakref
 from dataclasses import dataclass, field

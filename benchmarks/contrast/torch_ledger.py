@@ -44,7 +44,7 @@ def _size(tensor: torch.Tensor) -> int:
 
 
 def counted(step: Callable[[], Any]) -> Ledger:
-    """What one step costs."""
+    """Return the costs of one step."""
     step()
     ledger = Ledger()
     with _Counting(ledger):

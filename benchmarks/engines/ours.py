@@ -10,7 +10,7 @@ from benchmarks.workloads.workload import Arrays, Workload
 
 
 def warm_up() -> None:
-    """What is once per process or machine: Numba's first use, the machine, products.
+    """Run the setup of a process or machine: Numba's first use, the machine, products.
 
     Peers come with their products compiled.
     """

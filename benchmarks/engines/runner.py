@@ -7,7 +7,7 @@ import numpy as np
 
 
 def nothing() -> None:
-    """What an engine without asynchronous calls waits for."""
+    """Do nothing: the default of engines without asynchronous calls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class Case:
 
     @property
     def passes(self) -> tuple[str, ...]:
-        """What is measured."""
+        """Name of the measured quantity."""
         return PASSES if self.filters else POOL_PASSES
 
     def arrays(self) -> dict[str, np.ndarray]:

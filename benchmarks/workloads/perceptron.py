@@ -1,4 +1,4 @@
-"""What the MLP workloads share: parameters, the network, its flops.
+"""Common parts of the MLP workloads: parameters, the network, its flops.
 
 Weights are (in, out) in every library, so that all do the same products.
 """

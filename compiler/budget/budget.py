@@ -1,4 +1,4 @@
-"""A memory budget: what is computed again so that the arena is small enough.
+"""Memory budgets: rematerialisation until the arena is small enough.
 
 The kernels run in an arena of the budget's size while it is simulated what has to leave
 and be made again (eviction.py); the tasks that this gives are a Schedule again
@@ -9,8 +9,8 @@ of single values at random.
 
 Where nothing meets the budget, the smallest arena is searched for in the same way, by
 bisection, and either meets it or is named by the error, with what the largest kernel
-touches: that much no choice can do without. What is found depends on the Schedule, the
-sizes and the budget alone.
+touches: a lower bound for any choice. The result depends on the Schedule, the sizes and
+the budget alone.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from staticgrad.compiler.memory.offsets import Compiled
 from staticgrad.errors import MemoryBudgetError
 
 POWERS = (0.35, 0.75, 0.0, 0.2, 0.5, 1.0, 2.0)
-FIRST = 2  # powers with which all orders are tried
-BEST = 2  # orders that are tried with all powers
+FIRST = 2  # powers tried with all orders
+BEST = 2  # orders tried with all powers
 ROUNDS, KERNEL_ROUNDS = 200, 80_000  # of climbing: at most, and times kernels
-MOST_KERNELS = 8  # kernels that run, for each that there was
-SMALLER = 4  # times a smaller arena is simulated because a plan had holes
-CLOSE = 1 / 64  # of the smallest arena, up to which it is searched for by bisection
+MOST_KERNELS = 8  # runs per kernel
+SMALLER = 4  # retries with a smaller arena when a plan had holes
+CLOSE = 1 / 64  # relative precision of bisection for the smallest arena
 STEP = 64  # bytes
 
 _climb = Compiled(climb)
@@ -46,7 +46,7 @@ _climb = Compiled(climb)
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What a simulation gave: its most bytes, the work done again, its tasks."""
+    """Result of a simulation: its peak bytes, recomputed work and tasks."""
 
     peak_bytes: int
     again: float
@@ -61,7 +61,7 @@ class Simulation:
 
 
 class _Order:
-    """A Schedule whose kernels run in one order."""
+    """Schedule whose kernels run in one order."""
 
     def __init__(
         self, schedule: Schedule, values: Mapping[str, int], cutting: planner.Cutting
@@ -73,7 +73,7 @@ class _Order:
         self.tasks = np.empty(MOST_KERNELS * self.count, np.int64)
 
     def simulated(self, capacity: int, power: float, rounds: int = 0) -> Simulation:
-        """What happens in an arena of `capacity` bytes, after `rounds` of climbing."""
+        """Simulate an arena of `capacity` bytes, after `rounds` of hill climbing."""
         tasks = self.tasks
         peak, again, count = _climb(self.facts, capacity, power, rounds, tasks)
         return Simulation(peak, again, tuple(tasks[:count].tolist()), self, power)
@@ -100,7 +100,7 @@ def within(schedule: Schedule, limit: ArenaLimit) -> Schedule:
 
 
 class _Search:
-    """The least work with which the arena meets the budget."""
+    """Search for the least work with which the arena meets the budget."""
 
     def __init__(self, schedule: Schedule, limit: ArenaLimit) -> None:
         self.given = schedule
@@ -110,7 +110,7 @@ class _Search:
 
     @cached_property
     def orders(self) -> list[_Order]:
-        """The given order of kernels, and others."""
+        """Orders of kernels: the given one, and others."""
         first = self._order(replace(self.given, tight=True))
         sizes = first.facts.bytes.tolist()
         others = reordered(first.uses, first.recipes, sizes)
@@ -120,7 +120,7 @@ class _Search:
         return _Order(schedule, self.values, self.cutting)
 
     def found(self) -> Schedule:
-        """What meets the budget with the least work; MemoryBudgetError if nothing."""
+        """Return the schedule of least work within the budget, or MemoryBudgetError."""
         for schedule in (self.given, replace(self.given, tight=True)):
             if self._arena_bytes(schedule) <= self.budget:
                 return schedule
@@ -142,7 +142,7 @@ class _Search:
         return planner.plan(placed, self.values, self.cutting).arena_bytes
 
     def _best(self, capacity: int) -> Simulation | None:
-        """The least work within `capacity`, or None if nothing fits."""
+        """Return the least work within `capacity`, or None if nothing fits."""
         fits = self._fitting(capacity, POWERS[:FIRST], self.orders)
         found = sorted(fits, key=lambda one: one.again)
         orders = list(dict.fromkeys(one.order for one in found))[:BEST] or self.orders
@@ -164,7 +164,7 @@ class _Search:
                     yield found
 
     def _least(self) -> Schedule:
-        """The smallest arena, if it is within the budget."""
+        """Return the smallest arena, if it is within the budget."""
         floor, largest = bound(self.orders[0].facts)
         best = self._smallest(floor)
         found = replace(self.given, tight=True)
@@ -184,7 +184,7 @@ class _Search:
         )
 
     def _smallest(self, floor: int) -> Simulation | None:
-        """The smallest arena that can be simulated, `floor` or more."""
+        """Return the smallest arena that can be simulated, `floor` or more."""
         facts = self.orders[0].facts
         low, high = floor, int(facts.bytes.sum())
         best: Simulation | None = None

@@ -1,10 +1,10 @@
-"""Eviction: what leaves the arena when a task does not fit, and is made again later.
+"""Eviction: buffers that leave the arena to make room, and are recomputed later.
 
-The kernels of a Schedule run in order, in an arena of given bytes. Before one runs,
-what it reads and has been evicted is made again, by recursion: the sources of that
-first, the one that takes the most work first of all, since those made after it wait
-beside it. Where a task does not fit, values leave until it does: those that nobody
-needs any more, then the one that is cheapest by
+The kernels of a Schedule run in order, in an arena of given bytes. Before one runs, its
+evicted inputs are made again, recursively: the sources of that first, the one that
+takes the most work first of all, since those made after it wait beside it. Where a task
+does not fit, values are evicted until it does: dead ones first, then the one that is
+cheapest by
 
     work to make it again / (bytes * time until it is needed ** power)
 
@@ -37,7 +37,7 @@ MOST_CHANGED = 0.05  # of all weights, in one step of climbing
 
 
 class Facts(NamedTuple):
-    """A Schedule in numbers; ``x_at[i] : x_at[i + 1]`` is the part of x for i.
+    """Schedule in numbers; ``x_at[i] : x_at[i + 1]`` is the part of x for i.
 
     By task: the buffers that it reads and writes, the pairs that may share a place, the
     bytes of what it writes in passing, its work (float64). By buffer: the kernels that
@@ -99,7 +99,7 @@ GONE, THERE, MADE = range(3)
 
 @register_jitable
 def start(facts: Facts, weight: Array) -> Residency:
-    """Before the first kernel."""
+    """Initialise the state before the first kernel."""
     count = len(facts.bytes)
     return Residency(
         np.zeros(count, np.int64),
@@ -123,7 +123,7 @@ def start(facts: Facts, weight: Array) -> Residency:
 def find_works(
     facts: Facts, state: Residency, buffers: Array, needs: Array, works: Array
 ) -> None:
-    """The work to make each of `buffers` again, with all sources that are not there.
+    """Compute the work to make each of `buffers` again, with all missing sources.
 
     ENDLESS where that is not possible as late as the kernel that ``needs[b]`` is.
     """
@@ -154,7 +154,7 @@ def find_works(
 
 @register_jitable
 def find_needs(facts: Facts, state: Residency, task: int) -> None:
-    """When each buffer is needed after `task`: by a kernel, or to make another."""
+    """Compute when each buffer is needed next, by a kernel or to make another."""
     kernel = state.now[KERNEL]
     first_kernel = kernel + 1 if task == kernel else kernel
     for i in range(len(facts.births) - 1, -1, -1):
@@ -175,7 +175,7 @@ def find_needs(facts: Facts, state: Residency, task: int) -> None:
 
 @register_jitable
 def find_worths(facts: Facts, state: Residency, task: int, power: float) -> None:
-    """What is lost if a buffer leaves for `task`; ENDLESS where it must not."""
+    """Compute the cost of evicting each buffer for `task`; ENDLESS if it must stay."""
     kernel, count = state.now[KERNEL], 0
     for b in range(len(facts.bytes)):
         state.worth[b] = ENDLESS
@@ -202,7 +202,7 @@ def find_worths(facts: Facts, state: Residency, task: int, power: float) -> None
 
 @register_jitable
 def hold(facts: Facts, state: Residency, task: int) -> int:
-    """Hold what `task` reads; what is not there waits. How many those are."""
+    """Hold what `task` reads; missing buffers wait. Return their number."""
     bottom = state.now[DEPTH]
     depth = bottom
     for i in range(facts.read_at[task], facts.read_at[task + 1]):
@@ -219,7 +219,7 @@ def hold(facts: Facts, state: Residency, task: int) -> int:
 
 @register_jitable
 def sort_by_work(facts: Facts, state: Residency, bottom: int, depth: int) -> None:
-    """The one that takes the most work last, so that it is made first."""
+    """Sort by work, the largest last, so that it is made first."""
     waiting = state.waiting[bottom:depth]
     works = np.empty(len(waiting), np.float64)
     needs = np.zeros(len(facts.bytes), np.int64)  # at once
@@ -234,7 +234,7 @@ def sort_by_work(facts: Facts, state: Residency, bottom: int, depth: int) -> Non
 
 @register_jitable
 def next_task(facts: Facts, state: Residency) -> int:
-    """What can run: the maker of the last that waits, or the kernel itself."""
+    """Return the next task: the maker of the last waiting buffer, or the kernel."""
     kernels = len(facts.clock) - 1
     while state.now[DEPTH]:
         b = state.waiting[state.now[DEPTH] - 1]
@@ -251,7 +251,7 @@ def next_task(facts: Facts, state: Residency) -> int:
 
 @register_jitable
 def place_of(facts: Facts, state: Residency, task: int, b: int) -> int:
-    """Which buffer `task` would write over b; -1 for none."""
+    """Return the buffer that `task` may write in place of b; -1 for none."""
     for i in range(facts.pair_at[task], facts.pair_at[task + 1]):
         target = facts.pair_to[i]
         free = state.there[target] == MADE and not state.over[target]
@@ -264,7 +264,7 @@ def place_of(facts: Facts, state: Residency, task: int, b: int) -> int:
 def make_room(
     facts: Facts, state: Residency, task: int, wanted: int, capacity: int, power: float
 ) -> None:
-    """Let values leave until `wanted` bytes fit, or none may."""
+    """Evict values until `wanted` bytes fit, or none may leave."""
     while state.now[USED] + wanted > capacity:
         find_needs(facts, state, task)
         find_worths(facts, state, task, power)
@@ -281,7 +281,7 @@ def make_room(
 
 @register_jitable
 def begin(facts: Facts, state: Residency, task: int) -> int:
-    """Note what `task` makes; the bytes that it needs besides what is there.
+    """Note what `task` makes; return the bytes that it needs in addition.
 
     What has not been completed for the first time is not there if it is made again.
     """
@@ -299,7 +299,7 @@ def begin(facts: Facts, state: Residency, task: int) -> int:
 
 @register_jitable
 def finish(facts: Facts, state: Residency, task: int) -> None:
-    """After `task`: what it wrote is there, what it read is held no longer."""
+    """Mark the results of `task` as present and release what it read."""
     kernel = state.now[KERNEL]
     for i in range(facts.write_at[task], facts.write_at[task + 1]):
         b = facts.write[i]
@@ -317,7 +317,7 @@ def finish(facts: Facts, state: Residency, task: int) -> None:
 def simulate(
     facts: Facts, capacity: int, power: float, weight: Array, tasks: Array
 ) -> tuple[int, float, int]:
-    """(most bytes used, work done again, number of tasks); `tasks` are filled in.
+    """Return (peak bytes, work done again, number of tasks); fill in `tasks`.
 
     The first is NEVER where something does not fit, or more tasks than have a place
     would run.
@@ -346,7 +346,7 @@ def simulate(
 
 @register_jitable
 def draw(seed: Array, below: int) -> int:
-    """The next of a row of numbers in 0..below-1 (Knuth's linear congruence)."""
+    """Return the next random number in 0..below-1 (Knuth's linear congruence)."""
     seed[0] = (seed[0] * 6364136223846793005 + 1442695040888963407) & ((1 << 63) - 1)
     return (seed[0] >> 33) % below
 
@@ -355,7 +355,7 @@ def draw(seed: Array, below: int) -> int:
 def climb(
     facts: Facts, capacity: int, power: float, rounds: int, tasks: Array
 ) -> tuple[int, float, int]:
-    """As `simulate`, with the best weights found in so many rounds; 0 are even ones."""
+    """Simulate with the best weights found in so many rounds; 0 are even ones."""
     weight = np.ones(len(facts.bytes))
     other = np.empty(len(tasks), np.int64)
     peak, again, count = simulate(facts, capacity, power, weight, tasks)

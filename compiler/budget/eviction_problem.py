@@ -1,4 +1,4 @@
-"""A Schedule in numbers, as eviction.py wants them."""
+"""Encoding of a Schedule in numbers, for eviction.py."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def facts_of(
     values: Mapping[str, int],
     cutting: planner.Cutting,
 ) -> Facts:
-    """What `simulate` has to know, when symbols have `values`.
+    """Return the Facts for `simulate`, when symbols have `values`.
 
     Chunks are those of `cutting`.
     """
@@ -81,7 +81,7 @@ def facts_of(
 
 
 def _finishes(schedule: Schedule) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Where slots of chunks are combined, and the buffers of slots and result."""
+    """Yield positions of finishes, with the buffers of slots and result."""
     for position, kernel in enumerate(schedule.kernels):
         if isinstance(kernel, FinishKernel):
             slots, result = (operand.buffer for operand in kernel.operands)
@@ -89,7 +89,7 @@ def _finishes(schedule: Schedule) -> Iterator[tuple[int, tuple[int, int]]]:
 
 
 def bound(facts: Facts) -> tuple[int, int]:
-    """The most bytes that any kernel touches at once, and which kernel that is.
+    """Return the most bytes that any kernel touches at once, and that kernel.
 
     Every order needs them. What may be written over something counts once.
     """
@@ -111,7 +111,7 @@ def _part(at: Any, items: Any, number: int) -> list[int]:
 
 
 def _of_arena(uses: Uses, buffers: Sequence[int]) -> list[int]:
-    """Those that lie in the arena and are written there, each once."""
+    """Return those that lie in the arena and are written there, each once."""
     found = dict.fromkeys(buffers)
     return [b for b in found if uses.arena[b] and b in uses.written]
 
@@ -119,7 +119,7 @@ def _of_arena(uses: Uses, buffers: Sequence[int]) -> list[int]:
 def _pairs_again(
     uses: Uses, recipe: Recipe | None, pairs: Sequence[list[tuple[int, int]]]
 ) -> list[tuple[int, int]]:
-    """Of the first kernel of a recipe, what no other of its kernels reads."""
+    """Return pairs of a recipe's first kernel whose source no later kernel reads."""
     if recipe is None:
         return []
     first, *rest = recipe.kernels
@@ -132,7 +132,7 @@ def _pairs_again(
 
 
 def _joined(parts: Sequence[Sequence[int]]) -> tuple[Any, Any]:
-    """Where each part begins, and all of them one after the other."""
+    """Return the offset of each part, and their concatenation."""
     at = _whole([0, *accumulate(len(part) for part in parts)])
     return at, _whole([item for part in parts for item in part])
 

@@ -1,9 +1,9 @@
-"""Kernels that run again, so that what they make need not be kept meanwhile.
+"""Rematerialisation by running kernels again, so that results need not be kept.
 
-A Recipe tells how a buffer is made again: which kernels run, what they read, and up to
-where in the Schedule that is possible. `rerun` builds the Schedule of given tasks: task
-k is kernel k, for the first time; past the kernels, task ``count + b`` runs those that
-make buffer b, into a new buffer, which whoever comes later reads.
+A Recipe lists the kernels that make a buffer again, the buffers that they read, and the
+last position in the Schedule at which they can. `rerun` builds the Schedule of given
+tasks: task k is kernel k, for the first time; past the kernels, task ``count + b`` runs
+those that make buffer b, into a new buffer, which whoever comes later reads.
 
 The same Kernel runs, hence the same bits, of random numbers too. Nothing runs again
 that can fail behind the commit, that writes a leaf, or that reads a leaf which has been
@@ -31,7 +31,7 @@ FIXED = ("stored", "carry")
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a buffer is made again.
+    """Recipe for recomputing a buffer.
 
     `kernels` run, each with the finishes of its slots; they read `sources`, of the
     arena, and make `results` anew, and in passing `others`, which nobody reads.
@@ -46,7 +46,7 @@ class Recipe:
 
 
 class Uses:
-    """Who makes and who touches each buffer of a Schedule, by position.
+    """Makers and users of each buffer of a Schedule, by position.
 
     `makers[b]` are the kernels that have to run to make b: for the result of a
     FinishKernel the one that writes its slots, whose finishes run with it.
@@ -77,7 +77,7 @@ class Uses:
         }
 
     def recipes(self) -> dict[int, Recipe]:
-        """Of every buffer that can be made again, in the order of their making."""
+        """Return the recipes of reproducible buffers, in the order of their making."""
         found: dict[int, Recipe] = {}
         able = (b for b in self.written if self._can_repeat(b))
         for buffer in sorted(able, key=lambda b: (self.written[b][-1], b)):
@@ -100,7 +100,7 @@ class Uses:
         return not others or min(others) > max(places)
 
     def _recipe(self, buffer: int) -> Recipe | None:
-        """None where a kernel changes what others would have to make first."""
+        """Return a recipe; None where a kernel changes buffers made by others."""
         makers = dict.fromkeys(self.makers[buffer])
         places = [p for m in makers for p in (m, *self.finishes.get(m, ()))]
         kernels = [self.schedule.kernels[p] for p in places]
@@ -136,7 +136,7 @@ class Uses:
 
 
 def rerun(uses: Uses, recipes: dict[int, Recipe], tasks: Sequence[int]) -> Schedule:
-    """The schedule that runs `tasks`."""
+    """Return the schedule that runs `tasks`."""
     made = _Rerun(uses, recipes)
     for task in tasks:
         made.run(task)
@@ -144,7 +144,7 @@ def rerun(uses: Uses, recipes: dict[int, Recipe], tasks: Sequence[int]) -> Sched
 
 
 class _Rerun:
-    """The new schedule while it is made; `name[b]` is what serves as b now."""
+    """Construction of the schedule; `name[b]` is the current copy of b."""
 
     def __init__(self, uses: Uses, recipes: dict[int, Recipe]) -> None:
         self.uses = uses
@@ -185,7 +185,7 @@ class _Rerun:
         return number
 
     def schedule(self) -> Schedule:
-        """All that has run."""
+        """Return the schedule of all that has run."""
         return replace(
             self.given,
             buffers=tuple(self.buffers),

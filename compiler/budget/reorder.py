@@ -1,9 +1,9 @@
-"""Other orders of the kernels of a Schedule, for a memory budget.
+"""Reordering of a Schedule's kernels, for a memory budget.
 
 Without a budget all values wait from the forward pass for the backward pass, and an
 order matters little that keeps some of the backward pass waiting beside them. With one
-it decides: what was made by the turn, where most bytes are alive, may leave and does
-not count here, and orders are made (order.py) in which little of the rest is alive.
+it decides: values made before the peak of live bytes may be evicted and do not count
+here, and orders are made (order.py) in which little of the rest is alive.
 
 Kernels that write leaves stay behind the commit. That they come no sooner than they did
 keeps leaves for kernels that run again; that they only wait for the turn lets go of
@@ -27,13 +27,13 @@ from staticgrad.compiler.kernel_ir.schedule import (
     writes,
 )
 
-MOST = 1.25  # times the bytes alive in the order given, in one that may be better
+MOST = 1.25  # times the live bytes of the given order, for a candidate
 
 
 def reordered(
     uses: Uses, recipes: dict[int, Recipe], sizes: Sequence[int]
 ) -> Iterator[Schedule]:
-    """Schedules of the same kernels; `sizes` are the bytes of each buffer."""
+    """Yield Schedules of the same kernels; `sizes` are the bytes of each buffer."""
     schedule = uses.schedule
     turn = _turn(uses, sizes)
     counted = [
@@ -59,7 +59,7 @@ def reordered(
 
 
 def _turn(uses: Uses, sizes: Sequence[int]) -> int:
-    """The first kernel at which most bytes are alive."""
+    """Return the first kernel at the peak of live bytes."""
     change = [0] * (len(uses.schedule.kernels) + 1)
     for b, touched in uses.touched.items():
         change[touched[0]] += sizes[b]
@@ -69,7 +69,7 @@ def _turn(uses: Uses, sizes: Sequence[int]) -> int:
 
 
 def _tasks(schedule: Schedule, first: int) -> list[Task]:
-    """The kernels as tasks, and the commit as the last one.
+    """Return the kernels as tasks, and the commit as the last one.
 
     It comes when the first kernels have run, and all that have to run before it.
     """
@@ -83,7 +83,7 @@ def _tasks(schedule: Schedule, first: int) -> list[Task]:
         for p, kernel in enumerate(kernels)
         if kernel.fails or not checked.isdisjoint(writes(kernel))
     }
-    behind = set(late)  # and what waits for those
+    behind = set(late)  # and tasks that wait for them
     tasks: list[Task] = []
     wrote: dict[int, int] = {}
     touched: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Calling one kernel from Python: for tests and measurements.
+"""Calls of a single kernel from Python, for tests and measurements.
 
 A compiled graph runs its kernels in the virtual machine; here one kernel is given
 arrays, sizes and a range, and run through ctypes.
@@ -28,7 +28,7 @@ Array = npt.NDArray[Any]
 
 
 class BoundKernel:
-    """A kernel bound to arrays.
+    """Kernel bound to arrays.
 
     `arrays` are the operands, contiguous or not: a kernel sees the address of the first
     element. `values` are the symbols' sizes, `per_chunk` the indices of axis 0 in one
@@ -65,7 +65,7 @@ class BoundKernel:
         self._function = kind(self.native.address)
 
     def run(self) -> BoundKernel:
-        """Run every chunk, the first first; an empty axis 0 is one empty chunk."""
+        """Run every chunk in order; an empty axis 0 is one empty chunk."""
         for begin in range(0, max(self.extent, 1), self.per_chunk):
             self.run_range(begin, min(begin + self.per_chunk, self.extent))
         return self

@@ -1,4 +1,4 @@
-"""The digest of a function: of everything that its machine code may depend on.
+"""Fingerprint of a function: a digest of all that its machine code depends on.
 
 Its bytecode and constants, defaults, what its closure and the global names in it hold,
 and the same of every function among those. Line numbers and names of files are not part
@@ -24,7 +24,7 @@ _PROCESS = uuid.uuid4().hex
 
 
 def fingerprint(*values: Any) -> str:
-    """The digest of functions, and of values that they are given.
+    """Return the digest of functions, and of the values that they are given.
 
     >>> fingerprint(lambda x: x + 1) == fingerprint(lambda x: x + 1)
     True
@@ -47,7 +47,7 @@ def fingerprint(*values: Any) -> str:
 
 
 def _opened(value: Any) -> tuple[bytes, list[Any]]:
-    """What is known of a value at once, and the values in it."""
+    """Return the bytes that identify a value itself, and the values nested in it."""
     if is_jitted(value):
         options = sorted((k, str(v)) for k, v in value.targetoptions.items())
         return f"jitted {options}".encode(), [value.py_func]
@@ -72,7 +72,7 @@ def _opened(value: Any) -> tuple[bytes, list[Any]]:
 
 
 def _free(function: FunctionType) -> Iterator[Any]:
-    """Names and values of what a function uses from outside."""
+    """Yield names and values of a function's free variables and globals."""
     try:
         found = inspect.getclosurevars(function)
     except ValueError:  # a cell that is still empty
@@ -90,7 +90,7 @@ def _free(function: FunctionType) -> Iterator[Any]:
 
 
 def _named(value: Any) -> bytes:
-    """A class or built-in by its name; anything else is of this process alone."""
+    """Identify a class or built-in by name; anything else is unique to this process."""
     module = getattr(value, "__module__", None)
     name = getattr(value, "__qualname__", None)
     if module and name and callable(value):

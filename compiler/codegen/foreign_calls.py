@@ -1,8 +1,8 @@
-"""Calls of the user's own functions from kernels.
+"""Calls of users' functions from kernels.
 
-A compiled function is called by Numba's own convention, without Numba's way of passing
-errors on: under a C callback that would print the exception and go on. Instead, what it
-raises is reported in the status word, with the address of Numba's record of it. LLVM
+A compiled function is called by Numba's own convention, without Numba's propagation of
+errors, which under a C callback would print the exception and continue. Instead, an
+exception is reported in the status word, with the address of Numba's record of it. LLVM
 inlines small functions; where it sees that one never raises, nothing of the check is
 left and the loop around it vectorises.
 
@@ -31,7 +31,7 @@ _LONG = ir.IntType(64)
 
 
 def caller(foreign: Foreign, count: int) -> Any:
-    """What the function's symbol stands for in kernel source.
+    """Return the function bound to a Foreign's symbol in kernel source.
 
     ``symbol(*arguments, position, site, status)``, with `count` arguments, gives its
     result, or nothing.
@@ -63,9 +63,9 @@ def caller(foreign: Foreign, count: int) -> Any:
 
 
 def _invoke(typing: Any, target: Any, *words: Any) -> Any:
-    """``symbol(target, *words, position, site, status)``: a Python function.
+    """Emit ``symbol(target, *words, position, site, status)``: a Python function.
 
-    It is given the address of a table of status, position and words; what it raised is
+    It is given the address of a table of status, position and words; its exception is
     reported if it returns anything but 0.
     """
 
@@ -88,7 +88,7 @@ def _invoke(typing: Any, target: Any, *words: Any) -> Any:
 
 @intrinsic
 def address_of(typing: Any, pointer: Any, index: Any) -> Any:
-    """``address_of(p, i)``: the address of element i."""
+    """Emit ``address_of(p, i)``: the address of element i."""
 
     def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Any:
         size = ir.Constant(_LONG, internals.element_bytes(pointer.dtype))
@@ -120,15 +120,12 @@ seen, filled = _view(False), _view(True)
 
 
 def array_type(dtype: Any, rank: int, writable: bool) -> Any:
-    """Numba's type of an array that a function of the user's is given."""
+    """Return Numba's type of an array that a function of the user's is given."""
     return types.Array(dtype, rank, "C", readonly=not writable)
 
 
-# ---- the functions -------------------------------------------------------------------
-
-
 def jitted(function: Callable[..., Any]) -> Any:
-    """A dispatcher of its own: what Numba has compiled before may be out of date."""
+    """Return a new dispatcher: Numba's earlier compilations may be out of date."""
     if not numba.extending.is_jitted(function):
         return numba.njit(function)
     dispatcher: Any = function
@@ -136,17 +133,17 @@ def jitted(function: Callable[..., Any]) -> Any:
 
 
 def numba_type(dtype: np.dtype[Any]) -> Any:
-    """Numba's scalar type of a dtype."""
+    """Return Numba's scalar type of a dtype."""
     return numba.from_dtype(dtype)
 
 
 def unliteral(kind: Any) -> Any:
-    """The type of a number of which Numba knows more than that."""
+    """Return the type of a number without its literal value."""
     return types.unliteral(kind)
 
 
 def returned(function: Any, kinds: Sequence[Any]) -> Any:
-    """The type that a compiled function returns for arguments of `kinds`.
+    """Return the type that a compiled function returns for arguments of `kinds`.
 
     Raises numba.errors.NumbaError where it cannot be compiled for them.
     """
@@ -154,7 +151,7 @@ def returned(function: Any, kinds: Sequence[Any]) -> Any:
 
 
 def defined(source: str, **names: Any) -> Any:
-    """The function `it` that `source` defines over `names`, compiled by Numba."""
+    """Return the function `it` that `source` defines over `names`, compiled."""
     scope: dict[str, Any] = dict(names)
     exec(compile(source, "<custom_op>", "exec"), scope)  # noqa: S102  our own text
     return numba.njit(scope["it"])

@@ -1,4 +1,4 @@
-"""Kernels to native code: source, cache, compiler.
+"""Compilation of kernels to native code: source, cache, compiler.
 
 Kernels with equal source are compiled once. A cached kernel is loaded in about 0.1 ms;
 compiling one takes 3-60 ms.
@@ -23,7 +23,7 @@ from staticgrad.ir.size import Dim
 
 @dataclass(frozen=True, slots=True)
 class NativeKernel:
-    """A kernel that can be called.
+    """Kernel that can be called.
 
     `cached` says that nothing was compiled for it, and `reason` why: "in memory",
     "on disk", or what made it necessary to compile. `seconds` is what getting it took.
@@ -40,7 +40,7 @@ class NativeKernel:
 
     @property
     def source(self) -> str:
-        """What people read: with names, shapes and the user's lines."""
+        """Readable source of the kernel, with names, shapes and the user's lines."""
         return kernel_source(self.kernel).text
 
 
@@ -55,7 +55,7 @@ class _Text:
 
 
 def native(kernels: Sequence[LoopKernel]) -> list[NativeKernel]:
-    """The native code of each kernel, in order; equal sources are compiled once."""
+    """Return the native code of each kernel; equal sources are compiled once."""
     cache, known = default_cache(), dict[Hashable, _Text]()
     return [_native(kernel, cache, known) for kernel in kernels]
 
@@ -84,10 +84,10 @@ def _written(kernel: LoopKernel) -> _Text:
 
 
 def form_of(kernel: LoopKernel) -> Hashable:
-    """What is equal for kernels of equal source: all but names, lines and buffers.
+    """Return the key of kernels of equal source: all but names, lines and buffers.
 
     Writing the source of each of many equal layers would take longer than all else.
-    Numbers are told apart as they are written: 0.0 from -0.0, 1 from 1.0 and True.
+    Numbers are distinguished as they are written: 0.0 from -0.0, 1 from 1.0 and True.
     """
     statements = list(statements_of(kernel.body))
     if any(calls_of(statement) for statement in statements):
@@ -98,7 +98,7 @@ def form_of(kernel: LoopKernel) -> Hashable:
 
 
 def foreign_names(kernel: LoopKernel) -> dict[str, Any]:
-    """What the symbols of the user's functions stand for in the kernel's source."""
+    """Return the functions bound to the user functions' symbols in the source."""
     found: dict[str, Any] = {}
     for statement in statements_of(kernel.body):
         for function, count in calls_of(statement):

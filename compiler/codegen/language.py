@@ -1,4 +1,4 @@
-"""The names that kernel source may use, all in one table.
+"""Kernel language: the names that kernel source may use.
 
 Formulas of ops are expressions over these names; so is the source of a kernel.
 """
@@ -61,13 +61,13 @@ from staticgrad.ir.types import HALF, SUPPORTED, DType, computed, is_float
 
 
 def numba_type(dtype: DType) -> Any:
-    """Numba's type of the values of a NumPy dtype in registers."""
+    """Return Numba's type of the values of a NumPy dtype in registers."""
     return getattr(types, type_name(dtype))
 
 
 @cache
 def type_name(dtype: DType) -> str:
-    """What values of a dtype are in kernels, which is their constructor too.
+    """Return the type of a dtype's values in kernels, which is their constructor.
 
     >>> type_name(np.dtype("int8")), type_name(np.dtype("float16"))
     ('int8', 'float32')
@@ -77,7 +77,7 @@ def type_name(dtype: DType) -> str:
 
 @cache
 def stored_name(dtype: DType) -> str:
-    """What elements of a dtype are in memory; also what rounds to one of them."""
+    """Return the type of a dtype's elements in memory, which also rounds to them."""
     return "boolean" if dtype == np.bool_ else str(dtype.name)
 
 
@@ -117,7 +117,7 @@ def _draw(draw: draws_ir.Draw) -> Any:
 
 
 def _fill(name: str) -> Any:
-    """An intrinsic of an area, four key words, a first index and a count."""
+    """Return an intrinsic of an area, four key words, a first index and a count."""
 
     def definition(_typing: Any, area: Any, *kinds: Any) -> Any:
         def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
@@ -133,7 +133,7 @@ def _fill(name: str) -> Any:
 def philox_word(
     typing: Any, k0: Any, k1: Any, k2: Any, k3: Any, counter: Any, number: Any
 ) -> Any:
-    """``philox_word(k0, k1, k2, k3, c0, j)``: word j of block (c0, 0, k2, k3)."""
+    """Emit ``philox_word(k0, k1, k2, k3, c0, j)``: word j of block (c0, 0, k2, k3)."""
     kinds = (k0, k1, k2, k3, counter, number)
 
     def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
@@ -196,7 +196,7 @@ SCALAR_FUNCTIONS = ELEMENTARY | NUMBERS | BITS | DIVISION | table(
 
 
 class _Names(Mapping[str, Any]):
-    """The language as a table; what is made for a name is made when it is used."""
+    """Lazy table of the language: a name's function is made when it is used."""
 
     def __init__(
         self, made: dict[str, Any], makers: Mapping[str, Callable[[], Any]]
@@ -218,7 +218,7 @@ class _Names(Mapping[str, Any]):
 
 @cache
 def namespace() -> Mapping[str, Any]:
-    """Every name of the kernel language."""
+    """Return every name of the kernel language."""
     made = {
         "nan": math.nan,
         "inf": math.inf,

@@ -1,4 +1,4 @@
-"""Source and functions of the kernel language to machine code.
+"""Compilation of source and functions of the kernel language to machine code.
 
 Most is translated to LLVM IR and compiled by llvmlite (translate.py). What is not in
 the kernel language, or not to be had from another release of Numba than the tested
@@ -32,12 +32,12 @@ _NOT_TRANSLATED = (
 
 
 def symbol_of(key: str) -> str:
-    """The name of a kernel in machine code, unique to its key."""
+    """Return the name of a kernel in machine code, unique to its key."""
     return f"kernel_{key[:24]}"
 
 
 def compiled(text: str, key: str, foreign: Mapping[str, Any] | None = None) -> Any:
-    """The native function of kernel source: something that has an address.
+    """Return the native function of kernel source.
 
     `foreign` are the functions of the user's that it calls. Numba compiled those, so it
     compiles what calls them.
@@ -51,7 +51,7 @@ def compiled(text: str, key: str, foreign: Mapping[str, Any] | None = None) -> A
 
 
 def compiled_function(function: Callable[..., None], key: str) -> Any:
-    """The same of a Python function of int64 that is written in the kernel language."""
+    """Return the native function of a Python function in the kernel language."""
     try:
         return _linked(function, key)
     except _NOT_TRANSLATED:
@@ -59,12 +59,12 @@ def compiled_function(function: Callable[..., None], key: str) -> Any:
 
 
 def compiled_once(function: Callable[..., None], key: str) -> int:
-    """The address of a function that serves all graphs, from the cache or compiled."""
+    """Return the address of a function for all graphs, cached or compiled."""
     return default_cache().get(key, lambda: compiled_function(function, key)).address
 
 
 def compiled_by_numba(function: Callable[..., None], key: str) -> Any:
-    """A C callback of a function; its symbol contains that of `key`."""
+    """Return a C callback of a function; its symbol contains that of `key`."""
     name, given = symbol_of(key), cast(FunctionType, function)
     copy = FunctionType(
         given.__code__, given.__globals__, name, None, given.__closure__
@@ -76,7 +76,7 @@ def compiled_by_numba(function: Callable[..., None], key: str) -> Any:
 def python_function(
     text: str, foreign: Mapping[str, Any] | None = None
 ) -> Callable[..., None]:
-    """The function that kernel source defines."""
+    """Return the function that kernel source defines."""
     names: dict[str, Any] = {**namespace(), **(foreign or {})}
     exec(compile(text, "<kernel>", "exec"), names)  # noqa: S102  our own text
     function: Callable[..., None] = names["kernel"]
@@ -84,7 +84,7 @@ def python_function(
 
 
 def ir_of(source: str | Callable[..., None], symbol: str) -> internals.IRModule:
-    """The IR of kernel source or of a function."""
+    """Return the IR of kernel source or of a function."""
     if isinstance(source, str):
         return translated(source, namespace(), symbol)
     return translated_function(source, symbol)
@@ -92,5 +92,5 @@ def ir_of(source: str | Callable[..., None], symbol: str) -> internals.IRModule:
 
 def _linked(source: str | Callable[..., None], key: str) -> internals.Linked:
     module = ir_of(source, symbol_of(key))
-    collect_young()  # what `module` is the text of
+    collect_young()  # the objects behind `module`
     return internals.load_object_code(internals.compile_module(module))

@@ -1,4 +1,4 @@
-"""Scratch memory of a kernel: what each thread has for itself while it runs.
+"""Scratch memory of a kernel: private to each thread.
 
 First the areas that the kernel asks for, then those of its loops that run in blocks,
 which share them: an area of a block carries values from piece to piece
@@ -19,7 +19,7 @@ from staticgrad.ir.size import evaluate
 
 
 def aligned(size: int) -> int:
-    """The multiple of ALIGNMENT that holds so many bytes.
+    """Return the multiple of ALIGNMENT that holds so many bytes.
 
     >>> aligned(1), aligned(64)
     (64, 64)
@@ -32,7 +32,7 @@ AREA_BYTES = aligned(8 * BLOCK + OVERHANG)
 
 
 def scratch_bytes(kernel: LoopKernel, areas: int, values: Mapping[str, int]) -> int:
-    """The bytes of scratch that each thread needs when symbols have `values`.
+    """Return the bytes of scratch that each thread needs when symbols have `values`.
 
     `areas` are those of the kernel's source.
     """
@@ -44,7 +44,7 @@ def scratch_bytes(kernel: LoopKernel, areas: int, values: Mapping[str, int]) -> 
 
 
 def most_areas(kernel: LoopKernel, pieces: Mapping[int, Pieces]) -> int:
-    """The most areas that a loop has, whose `pieces` are known by its identity."""
+    """Return the largest number of areas of any loop, by its `pieces`."""
     counts = (
         len(drawn_in_blocks(loop))
         + (len(pieces[id(loop)].areas) if id(loop) in pieces else 0)

@@ -1,9 +1,9 @@
-"""The status word: how a kernel says that a value is bad, and goes on.
+"""Status word: how a kernel reports a bad value and continues.
 
 The status is eight int64: lock, code, site, position, value, extent. A report is made
 under the lock (a spin lock, taken with an atomic exchange) and is kept only if its
-(site, position) is lower than what is there, so that what users see does not depend on
-which thread came first.
+(site, position) is lower than the one there, so that errors do not depend on the order
+of threads.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def check_index(
     status: Any,
     wrap: Any,
 ) -> Any:
-    """``check_index(value, extent, position, site, status, wrap)``: 0..extent-1.
+    """Emit ``check_index(value, extent, position, site, status, wrap)``: 0..extent-1.
 
     A value outside is reported and becomes 0.
     """
@@ -62,7 +62,7 @@ def check_index(
 
 
 def _wrapped(b: Any, given: Any, extent: Any, number: Any) -> Any:
-    """Negative ones counted from the end; what is too large stays too large."""
+    """Count negative ones from the end; what is too large stays too large."""
     if number == types.uint64:
         return given
     below = b.icmp_signed("<", given, _long(0))
@@ -73,14 +73,14 @@ def report(
     b: Any, code: int, status: Any, site: Any, position: Any, value: Any,
     extent: Any = None,
 ) -> None:  # fmt: skip
-    """Write what happened at (site, position) to the status, if it is the first."""
+    """Report an event at (site, position) in the status, if it is the first."""
     whole = _long(0) if extent is None else extent
     arguments = [status, _long(code), site, position, value, whole]
     b.call(_report(b.module), arguments)
 
 
 def _report(module: Any) -> Any:
-    """report(status, code, site, position, value, extent), one function per module."""
+    """Return the module's report(status, code, site, position, value, extent)."""
     name = "staticgrad_report"
     if name in module.globals:
         return module.globals[name]
@@ -112,7 +112,7 @@ def _lock(b: Any, function: Any, base: Any) -> None:
 
 
 def _is_first(b: Any, base: Any, site: Any, position: Any) -> Any:
-    """True if nothing is reported yet, or only what comes later."""
+    """Whether nothing is reported yet, or only what comes later."""
     code, at_site, at_position = (
         b.load(b.gep(base, [_long(slot)])) for slot in (_CODE, _SITE, _POSITION)
     )

@@ -9,7 +9,7 @@ INDENT = "    "
 
 
 class Writer:
-    """Lines, one after another, at the current depth of indentation.
+    """Writer of lines at the current depth of indentation.
 
     >>> writer = Writer()
     >>> writer.line("for i in range(3):")
@@ -25,25 +25,25 @@ class Writer:
         self._depth = depth
 
     def line(self, text: str, comment: str = "") -> None:
-        """One line, with a comment behind it."""
+        """Write one line, with a comment behind it."""
         tail = f"  # {_one_line(comment)}" if comment else ""
         self._lines.append(f"{INDENT * self._depth}{text}{tail}")
 
     def comment(self, text: str) -> None:
-        """A line that is a comment."""
+        """Write a comment."""
         self._lines.append(f"{INDENT * self._depth}# {_one_line(text)}")
 
     def extend(self, other: Writer) -> None:
-        """The lines of another writer, as they are."""
+        """Write the lines of another writer, as they are."""
         self._lines.extend(other._lines)
 
     def nest(self, other: Writer) -> None:
-        """The lines of another writer, deeper by the current depth."""
+        """Write the lines of another writer, deeper by the current depth."""
         self._lines.extend(f"{INDENT * self._depth}{line}" for line in other._lines)
 
     @contextmanager
     def indented(self) -> Iterator[None]:
-        """Lines written inside are one level deeper."""
+        """Context in which lines are one level deeper."""
         self._depth += 1
         try:
             yield
@@ -51,12 +51,12 @@ class Writer:
             self._depth -= 1
 
     def text(self) -> str:
-        """All lines."""
+        """Return all lines."""
         return "".join(f"{line}\n" for line in self._lines)
 
 
 def canonical(source: str) -> str:
-    r"""`source` without comments: the same for kernels that do the same.
+    r"""Return `source` without comments, equal for kernels that do the same.
 
     >>> canonical("# sum of x\nx = 1  # first\n")
     'x = 1\n'

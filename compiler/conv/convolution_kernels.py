@@ -1,4 +1,4 @@
-"""Kernels of convolutions: which scheme, with which sizes.
+"""Kernels of convolutions: the choice of scheme and sizes.
 
 A convolution is one kernel, after one that packs its kernels for it, and in one case
 before one that adds up the sums of chunks:
@@ -45,7 +45,7 @@ from staticgrad.compiler.kernel_ir.schemes import (
 from staticgrad.ir.node import Node, static_shape
 
 FEW_BLOCKS = 4  # blocks of filters from which they are chunks
-FLOPS_PER_SLOT = 4096  # of a chunk for each sum that it has of its own
+FLOPS_PER_SLOT = 4096  # of a chunk per private sum
 CACHED_BYTES = 1 << 16  # packed kernels that may be read anew for every row
 MOST_SUMS = {16: 10, 32: 24}  # registers -> those for sums
 
@@ -66,7 +66,7 @@ def convolved(node: Node, buffers: Buffers) -> list[Kernel]:
 
 
 def rows(m: Making) -> list[Kernel]:
-    """Packed kernels, then the rows of the result."""
+    """Make kernels that pack, then compute the rows of the result."""
     shape, back = m.shape, m.part == "input"
     made, summed = shape.filters, shape.channels
     if back:
@@ -124,7 +124,7 @@ def _rows_scheme(m: Making, made: int, summed: int, back: bool) -> Rows:
 
 
 def depthwise(m: Making) -> list[Kernel]:
-    """Rows whose lanes are channels; the kernels are not packed."""
+    """Make rows whose lanes are channels; the kernels are not packed."""
     shape, back = m.shape, m.part == "input"
     columns = shape.columns
     across = columns.size if back else columns.count
@@ -151,7 +151,7 @@ def depthwise(m: Making) -> list[Kernel]:
 
 
 def weights(m: Making) -> list[Kernel]:
-    """By blocks of filters, or by images with sums for each chunk."""
+    """Make blocks of filters, or of images with sums for each chunk."""
     shape = m.shape
     depthwise = shape.is_depthwise
     lanes = lanes_for(shape.groups if depthwise else shape.filters, m.bits)

@@ -1,4 +1,4 @@
-"""What the kernels of all convolutions share: sizes, strides, packed kernels.
+"""Sizes, strides and packed kernels shared by all convolutions.
 
 `Making` is a Convolution node on its way to kernels; convolution_kernels.py and
 winograd_kernels.py choose schemes for it.
@@ -37,14 +37,14 @@ from staticgrad.ir.node import Node, Tensor, static_shape
 from staticgrad.ir.op import Convolution, Layout
 from staticgrad.ir.size import Dim, Shape, product
 
-LEAST_CHANNELS, LEAST_PIXELS = 16, 64  # from which transformed tiles pay
-LEAST_GAIN = 1.3  # times fewer products for which transforms pay
+LEAST_CHANNELS, LEAST_PIXELS = 16, 64  # least sizes for transformed tiles
+LEAST_GAIN = 1.3  # reduction of products that pays for transforms
 FLOPS_PER_ADDITION = 15  # as for matrix products (blas.py)
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes of a convolution, all known but the number of images."""
+    """Sizes of a convolution, all known but the number of images."""
 
     batch: Dim
     rows: Slide
@@ -60,18 +60,18 @@ class Sizes:
 
     @property
     def flops_per_image(self) -> int:
-        """Of the direct computation, taps outside of the image included."""
+        """Flops per image of the direct computation, outside taps included."""
         products = self.rows.count * self.columns.count * self.taps * self.channels
         return 2 * products * self.groups * self.filters
 
     @property
     def taps(self) -> int:
-        """Elements of the window."""
+        """Number of elements of the window."""
         return self.rows.taps * self.columns.taps
 
 
 def sizes_of(node: Node) -> Sizes:
-    """The sizes of a Convolution node."""
+    """Return the sizes of a Convolution node."""
     code, attrs = node.op.code, node.attrs
     assert isinstance(code, Convolution)
     first, second = (t.shape for t in node.inputs)
@@ -100,7 +100,7 @@ def sizes_of(node: Node) -> Sizes:
 
 
 def transforms_of(sizes: Sizes, bits: int, part: str) -> tuple[str, str] | None:
-    """How tiles of rows and columns are transformed, if they are.
+    """Return the transforms of tiles of rows and columns, or None.
 
     3x3, a whole number of tiles, whole registers of lanes.
     """
@@ -117,7 +117,7 @@ def transforms_of(sizes: Sizes, bits: int, part: str) -> tuple[str, str] | None:
 
 
 def _best(slide: Slide, back: bool, whole: bool) -> tuple[float, str]:
-    """The transform of an axis that takes fewest products: how many times fewer.
+    """Return the transform of an axis that saves most products, and the factor.
 
     A row of tiles is written by one chunk, so rows are a whole number of tiles; the
     last tile of a row may begin before the one in front of it ends.
@@ -134,7 +134,7 @@ def _best(slide: Slide, back: bool, whole: bool) -> tuple[float, str]:
 
 
 def _names(slide: Slide, back: bool) -> tuple[str, ...]:
-    """The transforms that serve an axis; those of rows are the first."""
+    """Return the transforms that fit an axis; those of rows are the first."""
     if (slide.taps, slide.dilation) != (3, 1) or slide.low > 2:
         return ()
     if slide.stride == 1:
@@ -167,7 +167,7 @@ def readable(node: Node, position: int, tensor: Tensor) -> bool:
 
 
 def image_of(tensor: Tensor) -> ImageView:
-    """How kernels read an image that is `readable`."""
+    """Return the offset and strides of an image that is `readable`."""
     layout = layout_over(tensor, Layout.contiguous(base_of(tensor).shape))
     if layout is None:
         raise CompilerBug(f"{tensor} has no layout; it should have been copied")
@@ -178,7 +178,7 @@ def image_of(tensor: Tensor) -> ImageView:
 
 
 def lanes_for(count: int, bits: int) -> int:
-    """Lanes for `count` channels: a register's, or fewer that are enough."""
+    """Return the lanes for `count` channels: a register's, or fewer if enough."""
     widest = processor.vector_bytes() * 8 // bits
     lanes = 128 // bits
     while lanes < min(count, widest):
@@ -187,7 +187,7 @@ def lanes_for(count: int, bits: int) -> int:
 
 
 def span(start: Dim, strides: Shape, sizes: Shape) -> tuple[Dim, Dim]:
-    """The least and the greatest index of elements; a symbolic stride is positive."""
+    """Return the least and greatest index of elements, strides positive."""
     low = high = start
     for step, size in zip(strides, sizes, strict=True):
         if isinstance(step, int) and step < 0:
@@ -198,12 +198,12 @@ def span(start: Dim, strides: Shape, sizes: Shape) -> tuple[Dim, Dim]:
 
 
 def even(length: int, most: int) -> int:
-    """Parts of at most `most` that are about equal."""
+    """Return about equal parts of at most `most`."""
     return -(-length // -(-length // most))
 
 
 class Making:
-    """One node on its way."""
+    """Construction of one node's kernels."""
 
     def __init__(self, node: Node, buffers: Buffers) -> None:
         code = node.op.code
@@ -217,11 +217,11 @@ class Making:
         self.site = site_of(node)
 
     def operand(self, tensor: Tensor) -> Operand:
-        """An input."""
+        """Return the operand of an input."""
         return Operand(self.buffer_of(base_of(tensor)), "read", self.dtype)
 
     def result(self) -> Operand:
-        """The node's result."""
+        """Return the operand of the node's result."""
         buffer = self.buffer_of(self.node.outputs[0])
         return Operand(buffer, "write", self.dtype)
 
@@ -229,7 +229,7 @@ class Making:
         self, extent: Dim, operands: tuple[Operand, ...], tiles: Tiles, flops: int,
         least_rows: int = 1, times: Dim = 1,
     ) -> LoopKernel:  # fmt: skip
-        """A kernel of tiles; an index of axis 0 costs `times` as many `flops`."""
+        """Make a kernel of tiles; an index of axis 0 costs `times` as many `flops`."""
         return LoopKernel(
             name=self.node.op.name,
             axes=(extent,),
@@ -242,12 +242,12 @@ class Making:
         )
 
     def row_reach(self) -> Reach:
-        """A row of the result per index."""
+        """Return the reach of a row of the result per index."""
         row = product(self.node.types[0].shape[2:])
         return Reach(row, 0, row - 1)
 
     def span(self, number: int) -> Reach:
-        """All that an input may be read at."""
+        """Return the reach of all elements of an input that may be read."""
         layout = layout_over(
             self.node.inputs[number],
             Layout.contiguous(base_of(self.node.inputs[number]).shape),
@@ -258,7 +258,7 @@ class Making:
     def packing(
         self, packed: int, sizes: tuple[int, int, int], back: bool
     ) -> list[LoopKernel]:
-        """Copies of kernels to (group, block, summed, row tap, column tap, lanes).
+        """Copy kernels to (group, block, summed, row tap, column tap, lanes).
 
         What a last block has too many lanes for stays as it is: those are not written.
         """
@@ -309,7 +309,7 @@ class Making:
         self, axes: tuple[Dim, ...], operands: tuple[Operand, ...],
         body: tuple[Statement, ...],
     ) -> LoopKernel:  # fmt: skip
-        """A loop nest that packs."""
+        """Make a loop nest that packs."""
         return LoopKernel(
             name="pack",
             axes=axes,
@@ -321,12 +321,12 @@ class Making:
         )
 
     def images(self) -> tuple[ImageView, ...]:
-        """The images that are read."""
+        """Return the images that are read."""
         given = self.node.inputs if self.part == "weight" else self.node.inputs[:1]
         return tuple(image_of(tensor) for tensor in given)
 
     def finish(self, slots: int, elements: int) -> FinishKernel:
-        """The sum over the chunks of a kernel that has sums for each."""
+        """Make the sum over the chunks of a kernel that has sums for each."""
         return FinishKernel(
             name="finish_add",
             operands=(Operand(slots, "read", self.dtype), self.result()),

@@ -1,4 +1,4 @@
-"""Kernels of gradients of images that have few channels (few_channels.py)."""
+"""Kernels of image gradients with few channels (few_channels.py)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from staticgrad.ir.size import Dim, Shape, product
 
 FEW_CHANNELS, LEAST_FILTERS = 4, 8
 MOST_SUMS = {16: 10, 32: 24}  # registers -> those for sums
-ROWS_PER_TAP = 8  # of a chunk: at its ends windows are computed twice
+ROWS_PER_TAP = 8  # of a chunk: windows at its ends are computed twice
 
 
 def has_few_channels(sizes: Sizes) -> bool:
@@ -45,7 +45,7 @@ def has_few_channels(sizes: Sizes) -> bool:
 
 
 def few_channels(m: Making) -> list[Kernel]:
-    """Kernels packed among zeros, then rows of the image's gradient."""
+    """Make kernels that pack among zeros, then rows of the image's gradient."""
     scheme = _scheme(m)
     sizes = m.shape
     lanes = scheme.vectors * scheme.lanes
@@ -101,7 +101,7 @@ def _scheme(m: Making) -> FewChannelRows:
 
 
 def _pixels(count: int, most: int, least_apart: int) -> tuple[int, int]:
-    """Pixels of a tile and their distance: whole tiles, far enough apart, many."""
+    """Return pixels of a tile and their distance: whole tiles, far enough apart."""
     pairs = [
         (width, apart)
         for width in range(1, most + 1)
@@ -125,7 +125,7 @@ def _zeros(m: Making, packed: int, size: Shape) -> LoopKernel:
 
 
 def _pack(m: Making, packed: int, lanes: int) -> LoopKernel:
-    """(row, column, channel, filter) as (filter, row, column and channel)."""
+    """Pack (row, column, channel, filter) as (filter, row, column and channel)."""
     sizes, w = m.shape, m.node.inputs[1]
     layout = layout_over(w, Layout.contiguous(base_of(w).shape))
     assert layout is not None

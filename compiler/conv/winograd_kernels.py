@@ -1,4 +1,4 @@
-"""Kernels of 3x3 convolutions by transformed tiles (winograd_tiles.py).
+"""Kernels of Winograd convolutions, 3x3 (winograd_tiles.py).
 
 They serve where 1.3 to 3 times fewer products are worth the transforms: with many
 channels and filters, whole registers of them.
@@ -27,15 +27,15 @@ from staticgrad.compiler.kernel_ir.schemes import (
     WinogradWeights,
 )
 
-LARGE_BYTES = 1 << 20  # of transformed kernels, which then come from far
+LARGE_BYTES = 1 << 20  # of transformed kernels, beyond the L2 cache
 PLANES = 1024  # elements of transformed tiles at a time, for each channel
-TILES_OF_LITTLE, LITTLE = 16, 1024  # channels times filters: the areas stay near
-TILES_OF_MUCH = 32  # so that the areas do not drive out what comes from far
-TILES_PER_SLOT = 128  # of a chunk that transforms sums of its own
+TILES_OF_LITTLE, LITTLE = 16, 1024  # channels times filters: areas stay in cache
+TILES_OF_MUCH = 32  # so that the areas do not evict the kernels
+TILES_PER_SLOT = 128  # of a chunk with private sums
 
 
 def winograd(m: Making, transforms: tuple[str, str]) -> list[Kernel]:
-    """Packed kernels, those transformed, then rows of tiles of the result."""
+    """Make kernels that pack and transform, then rows of tiles of the result."""
     scheme = _scheme(m, transforms)
     made, summed = scheme.filters, scheme.channels
     lanes = scheme.lanes * scheme.vectors
@@ -70,7 +70,7 @@ def winograd(m: Making, transforms: tuple[str, str]) -> list[Kernel]:
 
 
 def _scheme(m: Making, transforms: tuple[str, str]) -> Winograd:
-    """The result; or the gradient of the image, where all is exchanged."""
+    """Return the scheme of the result, or of the image's gradient, exchanged."""
     slides = (m.shape.rows, m.shape.columns)
     size, counts, low = (
         (slides[0].size, slides[1].size),
@@ -103,19 +103,19 @@ def _scheme(m: Making, transforms: tuple[str, str]) -> Winograd:
 
 
 def _margin(slide: Slide) -> int:
-    """Before the windows that the first tile of an image's gradient reads."""
+    """Return the margin before the windows of the first tile of an image's gradient."""
     if slide.stride == 1:
         return 2 - slide.low
     return (slide.low + 1) % 2 - slide.low // 2
 
 
 def _tiles(number: int) -> int:
-    """Tiles of so many planes that are transformed at a time: whole steps."""
+    """Return the tiles transformed at a time, of so many planes: whole steps."""
     return PLANES // number // 8 * 8
 
 
 def _step() -> int:
-    """Tiles, or channels, whose sums fit into registers beside each other."""
+    """Return the tiles, or channels, whose sums fit into registers together."""
     return 4 if processor.registers() < 32 else 8
 
 
@@ -126,7 +126,7 @@ def _vectors(made: int, lanes: int) -> int:
 def _transform(
     m: Making, scheme: Winograd, packed: int, transformed: int
 ) -> LoopKernel:
-    """The kernel that transforms packed kernels, block by block."""
+    """Return the kernel that transforms packed kernels, block by block."""
     lanes = scheme.lanes * scheme.vectors
     blocks, per_block = scheme.filters // lanes, 9 * scheme.channels * lanes
     own = scheme.channels * lanes
@@ -147,7 +147,7 @@ def _transform(
 
 
 def winograd_weights(m: Making, transforms: tuple[str, str]) -> list[Kernel]:
-    """Rows of tiles with sums for each chunk, or blocks of many filters."""
+    """Make rows of tiles with sums for each chunk, or blocks of many filters."""
     shape = m.shape
     lanes = processor.vector_bytes() * 8 // m.bits
     vectors = _vectors(shape.filters, lanes)

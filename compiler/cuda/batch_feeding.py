@@ -1,4 +1,4 @@
-"""Kernels of the training loop: batches from resident data, and sums over steps.
+"""Kernels of the CUDA training loop: gathering of batches, sums over steps.
 
 The cells of a run lie on the device: samples seen and steps done (int64), totals
 (float64) and, once a step has failed, what its status said. A graph that has been
@@ -27,7 +27,7 @@ first failed status."""
 
 
 def count_source() -> CudaSource:
-    """A kernel that writes an int64: the position of a loop."""
+    """Return the kernel that writes an int64: the position of a loop."""
     text = """def kernel(p0, position):
     if cuda.grid(1) == 0:
         p0[0] = position
@@ -36,7 +36,7 @@ def count_source() -> CudaSource:
 
 
 def gather_source(dtype: DType) -> CudaSource:
-    """Rows of data into a batch, for elements of `dtype`.
+    """Return the kernel that gathers rows of data into a batch of `dtype`.
 
     The data is (outer, samples, inner), the batch (outer, size, inner).
     """
@@ -62,7 +62,7 @@ def gather_source(dtype: DType) -> CudaSource:
 def record_source(
     kinds: Sequence[str], once: Sequence[bool], per_step: bool, gate: int | None = None
 ) -> CudaSource:
-    """Add the scalars of a step to the totals, or keep the status of a failed one.
+    """Return the kernel that sums the scalars of steps, or keeps a failed status.
 
     A scalar weighs as much as the step has samples, or 1 where `once` says so. If there
     is a `gate`, those of samples count only where the scalar of that number is finite.

@@ -1,9 +1,9 @@
-"""Branches and loops inside of a graph: conditional nodes of the driver.
+"""Branches and loops inside of a captured graph: the driver's conditional nodes.
 
-A kernel writes whether to go on into a flag, a second one hands that to the driver. The
-first is ordinary source; the second is PTX, because it calls a function that only the
-driver knows, which resolves it when it loads the code.
-Source: CUDA C++ Programming Guide, conditional graph nodes.
+A kernel writes a flag whether to continue, a second one passes it to the driver. The
+first is ordinary source; the second is PTX, because it calls a function that the driver
+resolves when it loads the code. Source: CUDA C++ Programming Guide, conditional graph
+nodes.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ SETTING = f"""
 
 
 def decision_source(dtype: DType) -> CudaSource:
-    """Whether ``value[0]`` is `wanted`, or is not where `negated` is 1, into ``flag``.
+    """Return the kernel that tests ``value[0]`` against `wanted`, into ``flag``.
 
-    A `limit` of at least 0 is that of a loop: it does not go on after an error, and at
-    that count reports LOOP_LIMIT for the limit of that `number`.
+    A `limit` of at least 0 is that of a loop: it ends after an error, and at that count
+    reports LOOP_LIMIT for the limit of that `number`.
     """
     kind = memory_name(dtype)
     text = f"""def kernel(flag, value, wanted, negated, counter, limit, number, status):
@@ -78,7 +78,7 @@ def decision_source(dtype: DType) -> CudaSource:
 
 
 def increment_source() -> CudaSource:
-    """A kernel that counts a step of a loop."""
+    """Return the kernel that counts a step of a loop."""
     text = """def kernel(counter):
     if cuda.grid(1) == 0:
         counter[0] = int64(counter[0] + int64(1))

@@ -24,7 +24,7 @@ _DEFAULT = -1  # CUBLAS_GEMM_DEFAULT
 
 
 class Blas:
-    """One handle of cuBLAS."""
+    """Handle of cuBLAS."""
 
     def __init__(
         self, stream: ctypes.c_void_p, allocate: Callable[[int], int],
@@ -49,7 +49,7 @@ class Blas:
             )
 
     def multiply(self, product: Product, a: int, b: int, c: int) -> None:
-        """``C = alpha A B + beta C``."""
+        """Compute ``C = alpha A B + beta C``."""
         kind = product.dtype.name
         double = product.dtype == FLOAT64
         scalar = ctypes.c_double if double else ctypes.c_float
@@ -78,7 +78,7 @@ class Blas:
 
 
 def _row(ld: int, columns: int, rows: int, turned: bool) -> int:
-    """A row length that cuBLAS accepts: one row of a matrix may state a shorter one."""
+    """Return a row length that cuBLAS accepts: a one-row matrix may state less."""
     return max(ld, rows if turned else columns)
 
 
@@ -93,7 +93,7 @@ def _loaded(path: str | None) -> ctypes.CDLL:
 
 
 def _found() -> str:
-    """The library of NVIDIA's package, or the name that the system knows."""
+    """Load the library of NVIDIA's package, or by the name the system knows."""
     try:
         finder = importlib.import_module("cuda.pathfinder")
         return str(finder.load_nvidia_dynamic_lib("cublas").abs_path)

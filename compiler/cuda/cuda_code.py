@@ -29,7 +29,7 @@ from staticgrad.ir.types import kind_of
 
 @dataclass(frozen=True, slots=True)
 class CudaCode:
-    """A Schedule and the sources of its kernels.
+    """Schedule and the CUDA sources of its kernels.
 
     `root` is the Schedule; `schedule` has the kernels of nested ones, too, in a row,
     between which `flat` has marks. `loops` are the kernels as loop nests, but for
@@ -47,7 +47,7 @@ class CudaCode:
 
     @property
     def constants(self) -> dict[int, npt.NDArray[Any]]:
-        """The values of constant buffers, by number."""
+        """Values of constant buffers, by number."""
         return {
             b.number: np.ascontiguousarray(b.value)
             for b in self.schedule.buffers
@@ -56,7 +56,7 @@ class CudaCode:
 
 
 def cuda_code(schedule: Schedule, checked: Sequence[Site] = ()) -> CudaCode:
-    """Sources for `schedule`; GraphError for what is not on cuda."""
+    """Return sources for `schedule`; GraphError for what is not on cuda."""
     root, flat = schedule, flatten(schedule)
     schedule = flat.schedule
     loops: list[LoopKernel | GemmKernel] = []
@@ -77,7 +77,7 @@ def cuda_code(schedule: Schedule, checked: Sequence[Site] = ()) -> CudaCode:
 
 
 def loop_on_gpu(kernel: Kernel, guarded: bool) -> LoopKernel | GemmKernel:
-    """The loop nest of a kernel, or the product itself where cuBLAS computes it."""
+    """Return the loop nest of a kernel, or the product itself for cuBLAS."""
     if isinstance(kernel, FinishKernel):
         return loop_of(kernel)
     if not isinstance(kernel, GemmKernel):

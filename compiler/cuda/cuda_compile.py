@@ -1,8 +1,8 @@
 """Kernel source to machine code for a GPU, without a GPU: Numba, then nvJitLink.
 
 Everything that knows Numba's CUDA compiler is in `ptx_of` and cuda_foreign.py, so that
-another compiler of the same subset can take its place. Code is kept on disk beside the
-cpu's kernels, since Numba cannot cache what has no file.
+another compiler of the same subset can replace it. Code is kept on disk beside the
+cpu's kernels, since Numba cannot cache source without a file.
 
 numba-cuda 0.30 uses a name that NumPy 2.5 has not any more; it is put back. CUDA
 packages newer than the driver make code that the driver refuses, hence the pins of the
@@ -61,7 +61,7 @@ class DeviceCode:
 
 
 def compile_kernel(source: CudaSource, capability: tuple[int, int]) -> DeviceCode:
-    """The machine code of `source`, from the disk if it is there.
+    """Return the machine code of `source`, from the disk if it is there.
 
     DeviceError if the CUDA packages are missing or `capability` is too old.
     """
@@ -84,7 +84,7 @@ def compile_kernel(source: CudaSource, capability: tuple[int, int]) -> DeviceCod
 
 
 def figures_of(ptx: str, log: str) -> dict[str, int]:
-    """The figures of an Image, from PTX and what the assembler says of it."""
+    """Return the figures of an Image, from PTX and what the assembler says of it."""
     figures = {name: _largest(what, log) for name, what in _FIGURES.items()}
     return figures | {"float64_instructions": len(_FLOAT64.findall(ptx))}
 
@@ -108,7 +108,7 @@ def _key(source: CudaSource, capability: tuple[int, int]) -> str:
 
 
 def _package(name: str) -> Any:
-    """A module of the CUDA packages."""
+    """Return a module of the CUDA packages."""
     if not hasattr(np, "row_stack"):
         np.row_stack = np.vstack
     try:
@@ -122,7 +122,7 @@ def _package(name: str) -> Any:
 def ptx_of(
     source: CudaSource, capability: tuple[int, int], entry: str
 ) -> tuple[str, str]:
-    """PTX of a kernel that is called `entry` there.
+    """Return PTX of a kernel that is called `entry` there.
 
     NotInSubset if Numba cannot compile the functions that it calls for a GPU.
     """
@@ -161,7 +161,7 @@ def _type(types: Any, kind: str) -> Any:
 
 
 def linked(ptx: str, name: str, capability: tuple[int, int]) -> tuple[bytes, str]:
-    """Machine code of PTX, and what the assembler says about it."""
+    """Return machine code of PTX, and what the assembler says about it."""
     linker = _package("cuda.bindings.nvjitlink")
     options = [f"-arch=sm_{capability[0]}{capability[1]}", "-verbose"]
     handle = linker.create(len(options), options)

@@ -1,4 +1,4 @@
-"""The user's own functions of numbers in kernels for a GPU, without a GPU.
+"""Users' scalar functions in kernels for a GPU, without a GPU.
 
 Numba's CUDA compiler takes the Python of a function that was compiled for the cpu. It
 asks for a device where a kernel calls it, for which `compiling_for` stands in. A call
@@ -24,7 +24,7 @@ _one_at_a_time = threading.RLock()
 
 @contextmanager
 def compiling_for(dispatcher: Any, capability: tuple[int, int]) -> Iterator[None]:
-    """`dispatcher`, Numba's module, finds a device of this capability."""
+    """Context in which Numba's `dispatcher` finds a device of this capability."""
     with _one_at_a_time:
         before = dispatcher.get_current_device
         device = SimpleNamespace(compute_capability=capability)
@@ -36,7 +36,7 @@ def compiling_for(dispatcher: Any, capability: tuple[int, int]) -> Iterator[None
 
 
 def calls(functions: tuple[Foreign, ...], cuda: Any, extending: Any) -> dict[str, Any]:
-    """What the symbols of `functions` stand for in kernel source."""
+    """Return the functions bound to the symbols of `functions` in kernel source."""
     return {f.symbol: _call(f.function, cuda, extending) for f in functions}
 
 

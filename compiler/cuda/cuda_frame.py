@@ -1,4 +1,4 @@
-"""A CudaFrame: the device memory of one set of sizes, and its graph.
+"""CudaFrame: the device memory of one set of sizes, and its graph.
 
 One block holds the arena, scratch, inputs, outputs and the status. The first run
 launches kernel after kernel; the second is captured into a graph that all others
@@ -62,7 +62,7 @@ STATUS_BYTES = 8 * STATUS_WORDS
 
 
 class CudaFrame:
-    """Memory for one run at a time.
+    """Device memory for one run at a time.
 
     `status` is the address of a status that several frames share.
     """
@@ -106,7 +106,7 @@ class CudaFrame:
         return unknown or isinstance(step, Note | HostCall)
 
     def _kernel(self, step: Step) -> Any:
-        """What a step launches, loaded; None if it launches nothing."""
+        """Return the loaded kernel that a step launches; None if there is none."""
         if isinstance(step, Launch):
             return self.device.load(step.source)
         counts = isinstance(step, Enter | Again | Next)
@@ -115,7 +115,7 @@ class CudaFrame:
     # Memory
 
     def _windows(self) -> dict[int, tuple[int, list[tuple[int, int]]]]:
-        """Buffers that begin elsewhere or move with loops: origin, (loop, bytes)s."""
+        """Return buffers of other origins or moves in loops: origin, (loop, bytes)."""
         flat, buffers = self.sized.code.flat, self.sized.code.schedule.buffers
         found = {}
         for number, (origin, moves) in enumerate(
@@ -129,7 +129,7 @@ class CudaFrame:
         return found
 
     def _mirrored(self) -> list[tuple[Mirror, Storage, bool]]:
-        """Mirrors and storages of stored buffers, and whether a kernel writes them."""
+        """Return mirrors and storages of stored buffers, and which are written."""
         schedule = self.sized.code.schedule
         written = {b for k in schedule.kernels for b in stored_by(schedule, k)}
         found: list[tuple[Mirror, Storage, bool]] = []
@@ -142,7 +142,7 @@ class CudaFrame:
         return found
 
     def _layout(self) -> None:
-        """Addresses within one block: arena, scratch, inputs, outputs, status."""
+        """Find addresses in one block: arena, scratch, inputs, outputs, status."""
         sized, buffers = self.sized, self.sized.code.schedule.buffers
         size = aligned(sized.plan.arena_bytes)
         offsets: dict[int, int] = {
@@ -185,7 +185,7 @@ class CudaFrame:
         return shape, buffer.dtype
 
     def address(self, place: BufferAddress) -> int:
-        """Where a place is; in a loop, at its position now."""
+        """Return the address of a place; in a loop, at its current position."""
         base = self._places[place.buffer] + place.offset
         if place.buffer in self._moving:
             origin, moves = self._moving[place.buffer]
@@ -193,15 +193,15 @@ class CudaFrame:
         return base
 
     def input_address(self, position: int) -> int:
-        """Where an input lies that some kernel reads."""
+        """Return the address of an input that some kernel reads."""
         return self._places[self.inputs[position]]
 
     def output_address(self, position: int) -> int:
-        """Where an output lies after a run."""
+        """Return the address of an output after a run."""
         return self._places[self.sized.output_buffers[position]]
 
     def write(self, position: int, array: Array | DeviceArray) -> None:
-        """Bring an input to where it is read, if some kernel reads it."""
+        """Copy an input to where it is read, if some kernel reads it."""
         if position not in self.inputs or not array.size:
             return
         place = self.input_address(position)
@@ -213,13 +213,13 @@ class CudaFrame:
     # Running
 
     def upload(self) -> None:
-        """Bring parameters and states that the host has owned to the device."""
+        """Upload the parameters and states that the host owns."""
         for mirror, storage, written in self._mirrors:
             mirror.upload(storage)
             mirror.changed = mirror.changed or written
 
     def run(self) -> None:
-        """Launch or replay all steps; inputs are in place."""
+        """Launch all steps, or run the captured graph; inputs are in place."""
         if self._graph is None and self._runs and self.capturable:
             try:
                 self._graph = captured(self.device, self.issue)
@@ -233,7 +233,7 @@ class CudaFrame:
         self._runs += 1
 
     def issue(self) -> None:
-        """Every step in order; loops of known length unroll, branches ask the host."""
+        """Launch all steps in order; fixed loops unroll, branches ask the host."""
         steps, number = self.sized.steps, 0
         self._states.clear()
         if self.device.recording:
@@ -334,7 +334,7 @@ class CudaFrame:
         return int(value[0])
 
     def work(self, step: Work, kernel: Any) -> None:
-        """Do a step."""
+        """Run a step."""
         device = self.device
         match step:
             case Launch(_, grid, block, arguments):
@@ -367,14 +367,14 @@ class CudaFrame:
         )
 
     def call(self, arrays: Sequence[Array | DeviceArray]) -> list[Array]:
-        """Outputs for `arrays`; raises what kernels report."""
+        """Run on `arrays`; return outputs or raise what kernels report."""
         self._fed(arrays)
         return self.outputs()
 
     def call_on_device(
         self, arrays: Sequence[Array | DeviceArray]
     ) -> list[DeviceArray]:
-        """As `call`, with outputs that stay on the device."""
+        """Run as `call`, with outputs that stay on the device."""
         self._fed(arrays)
         status = np.zeros(STATUS_WORDS, np.int64)
         self.device.read(self.address(BufferAddress(STATUS)), status)
@@ -398,7 +398,7 @@ class CudaFrame:
             raise self.error(status)
 
     def outputs(self) -> list[Array]:
-        """The outputs of the last run, as fresh arrays; raises what it reported."""
+        """Return the outputs of the last run as fresh arrays, or raise its error."""
         self.device.read(self.base + self._first, self._results)
         self._require_success(self._results[-STATUS_BYTES:].view(np.int64))
         return [
@@ -408,7 +408,7 @@ class CudaFrame:
         ]  # fmt: skip
 
     def error(self, status: npt.NDArray[np.int64]) -> BaseException:
-        """The exception for a status, which is cleared."""
+        """Return the exception for a status, which is cleared."""
         kept = status.copy()
         self.device.fill(self.address(BufferAddress(STATUS)), 0, STATUS_BYTES)
         return failure(self.sized.code, kept)

@@ -27,7 +27,7 @@ _A, _B, _TERM, _TOTAL, _OLD, _NEW = range(6)
 
 
 def product_of(kernel: GemmKernel, values: Mapping[str, int]) -> Product:
-    """`kernel` for given sizes."""
+    """Return the Product of `kernel` for given sizes."""
     ld = tuple(evaluate(dim, values) for dim in kernel.ld)
     steps = tuple(evaluate(dim, values) for dim in kernel.batch_strides)
     return Product(
@@ -45,7 +45,7 @@ def product_of(kernel: GemmKernel, values: Mapping[str, int]) -> Product:
 
 
 def loop_of_product(kernel: GemmKernel) -> LoopKernel:
-    """The loop nest over (batch, m, n, k) that does what `kernel` says."""
+    """Return the loop nest over (batch, m, n, k) of a product."""
     a, b, c = kernel.operands
     dtype, (lda, ldb, ldc) = c.dtype, kernel.ld
     transposed_a, transposed_b = kernel.transposed

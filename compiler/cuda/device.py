@@ -1,4 +1,4 @@
-"""What the CUDA target asks of a device, and which one it uses.
+"""Protocol of the device that the CUDA target runs on, and the choice of one.
 
 The driver (driver.py) is one; the tests have another that runs kernels in an emulator.
 All work goes through one stream, in order. Addresses are device addresses.
@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """``C = alpha * A @ B + beta * C``, row-major, `batch` times, by address.
+    """Product ``C = alpha * A @ B + beta * C``, row-major, `batch` times, by address.
 
     Strides and row lengths are in elements.
     """
@@ -39,22 +39,22 @@ class Product:
 
 
 class Device(Protocol):
-    """A GPU, or what stands for one."""
+    """Protocol of a GPU."""
 
     name: str
     block: int  # threads per block
-    most_blocks: int  # of a kernel that walks over its work
+    most_blocks: int  # of a kernel with a grid-stride loop
     conditionals: bool  # whether graphs can hold branches and loops
 
     @property
     def stream_number(self) -> int | None:
-        """The stream, for other libraries."""
+        """Number of the stream, for other libraries."""
 
     def allocate(self, size: int) -> int:
-        """The address of so many new bytes."""
+        """Allocate bytes and return their address."""
 
     def free(self, address: int) -> None:
-        """Give bytes of `allocate` back, after all work before."""
+        """Free bytes of `allocate`, after all earlier work."""
 
     def write(self, address: int, array: Array) -> None:
         """Copy a contiguous host array to the device."""
@@ -69,7 +69,7 @@ class Device(Protocol):
         """Set bytes."""
 
     def load(self, source: CudaSource) -> Any:
-        """What `launch` takes for a kernel; compiled once."""
+        """Return the handle that `launch` takes for a kernel; compiled once."""
 
     def launch(
         self, kernel: Any, grid: tuple[int, int], block: int, arguments: Sequence[int]
@@ -80,26 +80,26 @@ class Device(Protocol):
         """Run a matrix product."""
 
     def begin_capture(self) -> None:
-        """From now on record work instead of doing it."""
+        """Begin to record work instead of running it."""
 
     def end_capture(self) -> Any:
-        """The graph of what was recorded."""
+        """End the recording and return its graph."""
 
     @property
     def recording(self) -> bool:
         """Whether work is recorded."""
 
     def condition(self) -> Any:
-        """A new condition of what is recorded; outside, loads what it needs."""
+        """Return a new condition of the recording; outside, load what it needs."""
 
     def set_condition(self, condition: Any, flag: int) -> None:
-        """The condition becomes what the int64 at `flag` is then, 0 or 1."""
+        """Set the condition to the int64 at `flag` at that time, 0 or 1."""
 
     def conditional(self, condition: Any, loop: bool, body: Callable[[], None]) -> None:
-        """What `body` records is done if, or as long as, the condition is 1."""
+        """Record `body` to run if, or while, the condition is 1."""
 
     def replay(self, graph: Any) -> None:
-        """Do what was recorded."""
+        """Run a recorded graph."""
 
     def synchronise(self) -> None:
         """Wait for all work."""
@@ -109,7 +109,7 @@ class Device(Protocol):
 
 
 def captured(device: Device, work: Callable[[], None]) -> Any:
-    """The graph of `work`; the device records no longer even where that raises."""
+    """Capture the graph of `work`; recording ends even where it raises."""
     device.begin_capture()
     try:
         work()
@@ -123,7 +123,7 @@ _open: list[Callable[[], Device]] = []
 
 @contextmanager
 def using(device: Device) -> Iterator[None]:
-    """Executables made inside use `device`; for tests and for other drivers."""
+    """Context in which executables use `device`, for tests and other drivers."""
     _open.append(lambda: device)
     try:
         yield
@@ -132,5 +132,5 @@ def using(device: Device) -> Iterator[None]:
 
 
 def current(default: Callable[[], Device]) -> Device:
-    """The device to use: that of `using`, else `default`'s."""
+    """Return the device to use: that of `using`, else `default`'s."""
     return _open[-1]() if _open else default()

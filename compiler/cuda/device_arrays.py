@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 
 
 class DeviceArray(OnDevice):
-    """A C-order array on a GPU.
+    """C-order array on a GPU.
 
     ``numpy()`` and ``np.asarray`` copy it to the host. Other libraries take it without
     a copy: ``cupy.asarray(y)``, ``torch.as_tensor(y, device="cuda")``,
@@ -46,17 +46,17 @@ class DeviceArray(OnDevice):
 
     @property
     def ndim(self) -> int:
-        """How many axes it has."""
+        """Number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """How many elements it has."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its elements."""
+        """Size in bytes."""
         return self.size * self.dtype.itemsize
 
     def __len__(self) -> int:
@@ -68,7 +68,7 @@ class DeviceArray(OnDevice):
         return f"DeviceArray({self.dtype}{list(self.shape)})"
 
     def numpy(self) -> Array:
-        """A copy on the host, after all work."""
+        """Copy the elements to the host, after all work."""
         array: Array = np.empty(self.shape, self.dtype)
         if array.size:
             self._device.read(self.address, array)
@@ -97,7 +97,7 @@ class DeviceArray(OnDevice):
         return dlpack.CUDA, 0
 
     def __dlpack__(self, **_: Any) -> Any:
-        """A capsule; all work has been waited for, so any stream may read it."""
+        """Return a capsule; all work has been waited for, so any stream may read it."""
         self._device.synchronise()
         return dlpack.given(self.address, self._known(), self.shape, self)
 
@@ -111,7 +111,7 @@ class DeviceArray(OnDevice):
 
 
 def new_array(device: Device, dtype: DType, shape: tuple[int, ...]) -> DeviceArray:
-    """An array with memory of its own, which goes with it."""
+    """Return an array with memory of its own, freed with it."""
     address = device.allocate(max(math.prod(shape) * dtype.itemsize, 1))
     array = DeviceArray(device, address, dtype, shape)
     weakref.finalize(array, device.free, address)
@@ -119,7 +119,7 @@ def new_array(device: Device, dtype: DType, shape: tuple[int, ...]) -> DeviceArr
 
 
 def seen_on(device: Device, name: str, value: Any) -> Any:
-    """`value` for input `name`: a DeviceArray if it lies on a GPU, else as it is."""
+    """Return `value` for input `name`: a DeviceArray if on a GPU, else as it is."""
     if isinstance(value, DeviceArray | np.ndarray):
         return value
     interface = getattr(value, "__cuda_array_interface__", None)
@@ -155,7 +155,7 @@ def _by_interface(
 def _require_c_order(
     name: str, shape: tuple[int, ...], strides: tuple[int, ...] | None, size: int
 ) -> None:
-    """GraphError for strides other than those of C order."""
+    """Raise GraphError for strides other than those of C order."""
     expected = size
     for extent, stride in reversed(list(zip(shape, strides or (), strict=False))):
         if extent > 1 and stride != expected:

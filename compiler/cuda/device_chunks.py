@@ -1,4 +1,4 @@
-"""How a kernel's outer loop is cut into chunks on a GPU: more and smaller ones.
+"""Chunks of a kernel's outer loop on a GPU: more and smaller than on a CPU.
 
 As on the cpu, chunks depend on sizes alone. Kernels that are spread over threads or
 warps walk over their work and need none.
@@ -21,7 +21,7 @@ ROWS = {"column": 32, "row": 8, "alone": 8}
 
 
 def chunks_on_gpu(kernel: LoopKernel, values: Mapping[str, int]) -> tuple[int, int]:
-    """(number of chunks, indices of axis 0 per chunk) of `kernel`, sizes given."""
+    """Return (number of chunks, indices of axis 0 per chunk) of `kernel`."""
     rows = evaluate(kernel.axes[0], values)
     worker = mapping_of(kernel).worker
     if not kernel.parallel or rows <= 1 or worker not in CHUNKED:

@@ -1,4 +1,4 @@
-"""Allocations on a device that several things share."""
+"""Shared allocations on a device."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ class DeviceMemory(Generic[Name]):
 
 
 def aligned(size: int) -> int:
-    """The multiple of ALIGNMENT that holds so many bytes."""
+    """Return the multiple of ALIGNMENT that holds so many bytes."""
     return -(-size // ALIGNMENT) * ALIGNMENT

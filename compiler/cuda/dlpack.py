@@ -1,4 +1,4 @@
-"""DLPack: memory of a GPU that libraries hand to each other.
+"""DLPack: exchange of GPU memory between libraries.
 
 A capsule named "dltensor" holds a DLManagedTensor: where elements lie, their type,
 shape and strides, and a function that gives the memory back, which who took the capsule
@@ -66,7 +66,7 @@ _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a capsule said; strides are in elements, None for C order.
+    """Contents of a capsule; strides are in elements, None for C order.
 
     `release` gives the memory back.
     """
@@ -79,7 +79,7 @@ class Taken:
 
 
 def taken(capsule: Any) -> Taken:
-    """What a capsule holds, which is used up by it."""
+    """Take the tensor out of a capsule, which cannot be used again."""
     place = _api.PyCapsule_GetPointer(capsule, _NAME)
     managed = _Managed.from_address(place)
     tensor = managed.tensor
@@ -105,7 +105,7 @@ def _dtype(tensor: _Tensor) -> DType | None:
 
 
 def given(address: int, dtype: DType, shape: tuple[int, ...], owner: object) -> Any:
-    """A capsule of memory in C order that `owner` keeps."""
+    """Return a capsule of memory in C order that `owner` keeps alive."""
     record = _Managed()
     tensor = record.tensor
     sizes = (ctypes.c_int64 * max(len(shape), 1))(*shape)
@@ -121,7 +121,7 @@ def given(address: int, dtype: DType, shape: tuple[int, ...], owner: object) -> 
 
 
 _lent: dict[int, tuple[object, ...]] = {}
-"""What capsules refer to, by address, until it is given back."""
+"""Owners of lent memory, by the address of the capsule's tensor."""
 
 
 def _forget(place: int) -> None:
@@ -129,7 +129,7 @@ def _forget(place: int) -> None:
 
 
 def _destroyed(capsule: int) -> None:
-    """A capsule that nobody took goes with what it holds."""
+    """Free the contents of a capsule that nobody took."""
     if _is_valid(capsule, _NAME):
         _forget(_pointer(capsule, _NAME))
 

@@ -1,4 +1,4 @@
-"""The CUDA driver through ctypes: one device, one stream, graphs.
+"""CUDA driver through ctypes: one device, one stream, graphs.
 
 Only functions that libcuda has had since CUDA 12 are used, by their names of today, so
 that no CUDA package is needed to run. Code is loaded and memory allocated outside of
@@ -35,7 +35,7 @@ OLDEST_DRIVER = 13000
 
 _MAJOR, _MINOR, _MULTIPROCESSORS = 75, 76, 16  # CU_DEVICE_ATTRIBUTE_...
 _NON_BLOCKING = 1  # the legacy stream cannot be captured
-_THREAD_LOCAL = 1  # capture mode: what other threads do is their business
+_THREAD_LOCAL = 1  # capture mode: calls of other threads are not captured
 _CONDITIONAL = 13  # CU_GRAPH_NODE_TYPE_CONDITIONAL
 _OUT_OF_MEMORY, _NO_DEVICE = 2, 100
 _BLOCKS_PER_MULTIPROCESSOR = 8
@@ -64,7 +64,7 @@ class NodeParameters(ctypes.Structure):
 
 
 class ReadyGraph:
-    """A graph that can be replayed."""
+    """Captured graph that can be run."""
 
     __slots__ = ("__weakref__", "handle")
 
@@ -73,7 +73,7 @@ class ReadyGraph:
 
 
 class Driver:
-    """The first visible GPU."""
+    """Driver of the first visible GPU."""
 
     block = 256
     conditionals = True
@@ -129,7 +129,7 @@ class Driver:
 
     @property
     def stream_number(self) -> int | None:
-        """The handle of the stream, for other libraries."""
+        """Handle of the stream, for other libraries."""
         return self.stream.value
 
     def _attribute(self, number: int, device: ctypes.c_int) -> int:
@@ -143,7 +143,7 @@ class Driver:
             raise DeviceError(_message(name, code))
 
     def _enter(self) -> None:
-        """Make the context that of this thread."""
+        """Make the context current in this thread."""
         if getattr(self._entered, "process", None) == self._process:
             return
         if os.getpid() != self._process:
@@ -157,7 +157,7 @@ class Driver:
     # Memory
 
     def allocate(self, size: int) -> int:
-        """The address of so many new bytes; DeviceError if there are not as many."""
+        """Allocate bytes and return their address; DeviceError if there are too few."""
         self._enter()
         self._free_now()
         address = ctypes.c_uint64()
@@ -173,7 +173,7 @@ class Driver:
         return address.value
 
     def free(self, address: int) -> None:
-        """Give bytes back; at the next allocation they are free."""
+        """Free bytes for reuse by the next allocation."""
         self._freed.append(address)
 
     def _free_now(self) -> None:
@@ -220,7 +220,7 @@ class Driver:
     # Work
 
     def load(self, source: CudaSource) -> tuple[ctypes.c_void_p, tuple[str, ...]]:
-        """The function of a kernel, compiled and loaded once, and its parameters."""
+        """Return the function of a kernel, loaded once, and its parameters."""
         key = (source.canonical, source.kinds)
         if key not in self._functions:
             self._enter()
@@ -260,13 +260,13 @@ class Driver:
         self._cublas.multiply(product, a, b, c)
 
     def begin_capture(self) -> None:
-        """From now on record work instead of doing it."""
+        """Begin to record work instead of running it."""
         self._enter()
         self._call("cuStreamBeginCapture_v2", self.stream, _THREAD_LOCAL)
         self._capturing = True
 
     def end_capture(self) -> ReadyGraph:
-        """The graph of what was recorded, ready to be replayed."""
+        """End the recording and return its graph, ready to run."""
         self._capturing = False
         graph, ready = ctypes.c_void_p(), ctypes.c_void_p()
         self._call("cuStreamEndCapture", self.stream, ctypes.byref(graph))
@@ -285,7 +285,7 @@ class Driver:
     # Conditional nodes
 
     def condition(self) -> int:
-        """A new condition of what is recorded; outside, loads what it needs."""
+        """Return a new condition of the recording; outside, load what it needs."""
         if not self._capturing:
             self._load_setter()
             return 0
@@ -309,7 +309,7 @@ class Driver:
             self._setter = function
 
     def _conditional(self, name: str, *arguments: Any) -> None:
-        """A call without which graphs hold no branches: they ask the host then."""
+        """Call the driver for conditionals; without them branches ask the host."""
         try:
             self._call(name, *arguments)
         except (AttributeError, DeviceError) as error:
@@ -317,7 +317,7 @@ class Driver:
             raise DeviceError(f"no conditional nodes in graphs: {error}") from error
 
     def _so_far(self) -> tuple[ctypes.c_void_p, Any]:
-        """The graph that is recorded, and the nodes that the next one follows."""
+        """Return the recorded graph, and the nodes that the next one follows."""
         status, number = ctypes.c_int(), ctypes.c_uint64()
         graph, count = ctypes.c_void_p(), ctypes.c_size_t()
         nodes, edges = ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_void_p()
@@ -330,12 +330,12 @@ class Driver:
         return graph, found
 
     def set_condition(self, condition: int, flag: int) -> None:
-        """The condition becomes what the int64 at `flag` is then, 0 or 1."""
+        """Set the condition to the int64 at `flag` at that time, 0 or 1."""
         assert self._setter is not None
         self.launch((self._setter, ("int64", "*int64")), (1, 1), 1, (condition, flag))
 
     def conditional(self, condition: int, loop: bool, body: Callable[[], None]) -> None:
-        """What `body` records is done if, or as long as, the condition is 1."""
+        """Record `body` to run if, or while, the condition is 1."""
         graph, before = self._so_far()
         self._stop_recording()
         node = ctypes.c_void_p()
@@ -366,7 +366,7 @@ class Driver:
         )  # fmt: skip
 
     def replay(self, graph: ReadyGraph) -> None:
-        """Do what was recorded."""
+        """Run a recorded graph."""
         self._enter()
         self._call("cuGraphLaunch", graph.handle, self.stream)
 
@@ -385,7 +385,7 @@ def _size(size: int) -> ctypes.c_size_t:
 
 
 def _words(kinds: Sequence[str], arguments: Sequence[int]) -> list[int]:
-    """Kernel parameters as words of 8 bytes, of which smaller ones read the low part.
+    """Pack kernel parameters in words of 8 bytes; smaller ones use the low part.
 
     A status is an array as Numba passes it: two owners, elements, bytes of one, data,
     extent and stride.
@@ -419,5 +419,5 @@ def _loaded(library: str) -> ctypes.CDLL:
 
 @cache
 def open_device() -> Driver:
-    """The GPU that executables use by default, opened once."""
+    """Return the default GPU, opened once."""
     return Driver()

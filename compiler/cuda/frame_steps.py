@@ -1,4 +1,4 @@
-"""The steps of a Plan on a device: work, and the control flow that the host follows.
+"""Steps of a Plan on a device: work, and control flow followed by the host.
 
 Addresses are not known yet: a BufferAddress is a buffer, and bytes from where it
 begins. What kernels do is for the device alone, other instructions are as they are on
@@ -21,7 +21,7 @@ STATUS = -1
 
 @dataclass(frozen=True, slots=True)
 class BufferAddress:
-    """The address of `buffer`, `offset` bytes further.
+    """Address of `buffer`, `offset` bytes further.
 
     Buffer -2 - k is the scratch area k.
     """
@@ -35,7 +35,7 @@ Argument: TypeAlias = int | BufferAddress
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel over `grid` blocks of `block` threads."""
+    """Launch of one kernel over `grid` blocks of `block` threads."""
 
     source: CudaSource
     grid: tuple[int, int]
@@ -46,7 +46,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Multiply:
-    """One product of cuBLAS."""
+    """Product by cuBLAS."""
 
     product: Product
     a: BufferAddress
@@ -56,7 +56,7 @@ class Multiply:
 
 @dataclass(frozen=True, slots=True)
 class Zero:
-    """A buffer becomes 0."""
+    """Zeroing of a buffer."""
 
     target: BufferAddress
     size: int

@@ -1,4 +1,4 @@
-"""Recording the steps of a frame: branches and loops become conditional nodes.
+"""Recording of a frame's steps: branches and loops become conditional nodes.
 
 What the host decides in a call that is launched, the device decides in a graph. Loops
 of known length unroll, as they do there.
@@ -32,27 +32,27 @@ from staticgrad.ir.types import DType
 
 
 class Recorded(Protocol):
-    """What is recorded: a CudaFrame."""
+    """Work that can be recorded: a CudaFrame."""
 
     sized: Launches
     device: Device
     kernels: list[Any]
 
     def address(self, place: BufferAddress) -> int:
-        """Where a place is."""
+        """Return the address of a place."""
 
     def control(self, step: Flow, following: int, kernel: Any) -> int:
         """The number of the step that comes next."""
 
     def work(self, step: Work, kernel: Any) -> None:
-        """Do a step."""
+        """Run a step."""
 
     def count(self, kernel: Any, loop: int, counter: int, position: int) -> None:
         """Begin a step of a loop."""
 
 
 class Recorder:
-    """Records a frame whose tests look at numbers of `dtypes`.
+    """Recorder of a frame whose tests read numbers of `dtypes`.
 
     All that it needs is loaded at once: nothing may be while something is recorded.
     """
@@ -66,13 +66,13 @@ class Recorder:
         try:
             device.condition()
         except DeviceError:
-            return  # the host looks
+            return  # the host decides
         self._flag = DeviceMemory(device, {"flag": 8})
         self._decide = {d: device.load(decision_source(d)) for d in wanted}
         self._increment = device.load(increment_source())
 
     def record(self, first: int, stop: int) -> None:
-        """The steps from `first` to the one before `stop`."""
+        """Record the steps from `first` to before `stop`."""
         number = first
         while number < stop:
             step, kernel = self.frame.sized.steps[number], self.frame.kernels[number]
@@ -134,7 +134,7 @@ class Recorder:
         self, test: Unless, condition: Any, counter: int | None = None,
         limit: Limit | None = None, negated: int = 0,
     ) -> None:  # fmt: skip
-        """Set a condition to what a test says, for a loop if there is a counter."""
+        """Set a condition from a test, for a loop if there is a counter."""
         flag = self._flag.addresses["flag"]
         most, which = -1 if counter is None else ENDLESS, 0
         if limit is not None:

@@ -1,4 +1,4 @@
-"""Functions that run on the host between kernels: taps, callbacks, those of arrays.
+"""Host functions between kernels: taps, callbacks, users' array functions.
 
 A graph cannot wait for Python, so what holds such a call is launched kernel by kernel,
 as a branch is. The arrays are copied to the host and results back.
@@ -25,7 +25,7 @@ from staticgrad.ir.types import DType
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """An array of a call: where it begins in `buffer`, in bytes, for each position."""
+    """Array of a call: its first byte in `buffer`, for each position."""
 
     buffer: int
     starts: tuple[int, ...]
@@ -35,7 +35,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class HostCall:
-    """``function(*reads, *writes)``, once for each position."""
+    """Call ``function(*reads, *writes)``, once for each position."""
 
     function: Foreign
     reads: tuple[Seen, ...]
@@ -45,12 +45,12 @@ class HostCall:
 
 
 def is_hosted(kernel: LoopKernel) -> bool:
-    """Whether a kernel does nothing but call a function on whole arrays."""
+    """Whether a kernel only calls a function on whole arrays."""
     return any(isinstance(s, Invoke) for s in statements_of(kernel.body))
 
 
 def host_call(kernel: LoopKernel, values: Mapping[str, int]) -> HostCall:
-    """The call that a kernel is, for given sizes."""
+    """Return the call that a kernel stands for, for given sizes."""
     (call,) = (s for s in statements_of(kernel.body) if isinstance(s, Invoke))
     axes = tuple(evaluate(dim, values) for dim in kernel.axes)
     places = list(np.ndindex(axes))
@@ -74,7 +74,7 @@ def host_call(kernel: LoopKernel, values: Mapping[str, int]) -> HostCall:
 
 
 def run_on_host(call: HostCall, device: Device, address: Callable[[int], int]) -> None:
-    """Run `call` on arrays that begin at ``address(buffer)``; raises what it raises."""
+    """Run `call` on arrays at ``address(buffer)``; raise what it raises."""
     target, start = call.function.target, time.perf_counter()
     try:
         for position in range(call.positions):

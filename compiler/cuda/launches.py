@@ -1,4 +1,4 @@
-"""Launches: what runs in which order for given sizes, before addresses are known.
+"""Launches: steps in order for given sizes, before addresses are known.
 
 Order, as on the cpu: copies of outputs that are leaves, the kernels before the commit,
 the check of what has to be finite, the guarded kernels, copies of outputs that are
@@ -78,7 +78,7 @@ class Launches:
 
 
 def launches(code: CudaCode, plan: Plan, device: Device) -> Launches:
-    """The steps of `plan`; IndexOutOfRange if an index has nothing to point at."""
+    """Return the steps of `plan`; IndexOutOfRange for checks of an empty axis."""
     values, flat = dict(plan.values), code.flat
     refuse_empty_extents(code.loops, values)
     _refuse_large(code, values)
@@ -104,7 +104,7 @@ def launches(code: CudaCode, plan: Plan, device: Device) -> Launches:
 
 
 def _scratch(steps: Sequence[Step]) -> tuple[int, ...]:
-    """The most that any step needs of each scratch area."""
+    """Return the most that any step needs of each scratch area."""
     sizes = [step.scratch for step in steps if isinstance(step, Launch)]
     return tuple(max(column) for column in zip_longest(*sizes, fillvalue=0))
 
@@ -214,7 +214,7 @@ def _product(kernel: GemmKernel, values: Values) -> Iterator[Step]:
 
 
 def _finite(code: CudaCode) -> Iterator[Step]:
-    """One thread looks at every scalar that has to be finite."""
+    """Yield the launch of one thread that checks scalars required to be finite."""
     schedule = code.schedule
     if not schedule.finite:
         return
@@ -225,7 +225,7 @@ def _finite(code: CudaCode) -> Iterator[Step]:
 
 
 def finite_source(kinds: Sequence[str]) -> CudaSource:
-    """A kernel that reports the first scalar that is not finite."""
+    """Return the kernel that reports the first scalar that is not finite."""
     dtypes = [np.dtype(kind) for kind in kinds]
     names = [f"p{n}" for n in range(len(kinds))]
     writer = Writer()

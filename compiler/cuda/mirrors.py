@@ -16,7 +16,7 @@ from staticgrad.ir.node import AWAY, Storage, send_away
 
 
 class Mirror:
-    """The device's copy of one storage."""
+    """Device copy of one storage."""
 
     __slots__ = ("__weakref__", "address", "changed", "device", "storage")
 
@@ -28,14 +28,14 @@ class Mirror:
         weakref.finalize(self, device.free, self.address)
 
     def fetch(self) -> None:
-        """Bring the host's bytes up to date."""
+        """Update the host's bytes."""
         storage = self.storage()
         if self.changed and storage is not None:
             self.device.read(self.address, storage.bytes())
         self.changed = False
 
     def upload(self, storage: Storage) -> None:
-        """Own the storage from now on."""
+        """Upload and own the storage."""
         owner = AWAY.get(weakref.ref(storage))
         if owner is self:
             return
@@ -51,7 +51,7 @@ _known = weakref.WeakKeyDictionary()
 
 
 def mirror_of(device: Device, storage: Storage) -> Mirror:
-    """The one mirror of `storage` on `device`."""
+    """Return the one mirror of `storage` on `device`."""
     on_device = _known.setdefault(device, weakref.WeakKeyDictionary())
     if storage not in on_device:
         on_device[storage] = Mirror(device, storage)

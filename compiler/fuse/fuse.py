@@ -1,4 +1,4 @@
-"""Fusion: which nodes share one kernel.
+"""Fusion: grouping of nodes into kernels.
 
 Nodes are taken in topological order; each joins the group of one of its inputs, or a
 group that reads the same tensor (of single numbers: another element of it), if
@@ -63,7 +63,7 @@ SHARED_GROUPS = 4  # how many groups that read the same tensor are tried
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Which nodes have to run before the commit, and which write stored leaves.
+    """Nodes that run before the commit, and those that write stored leaves.
 
     `early`: everything that a check depends on. `late`: node -> the leaf it replaces.
     `after`: nodes that read the old value, which have to run before.
@@ -80,12 +80,12 @@ def is_loop(node: Node) -> bool:
 
 
 def fuse(graph: Graph, timing: Timing) -> list[Group]:
-    """Groups of `graph`'s nodes, in no particular order."""
+    """Partition `graph`'s nodes into groups, in no particular order."""
     return _Fusion(timing).run(graph)
 
 
 class _Fusion:
-    """The state of one run of `fuse`."""
+    """State of one run of `fuse`."""
 
     def __init__(self, timing: Timing) -> None:
         self.timing = timing
@@ -93,7 +93,7 @@ class _Fusion:
         self.live: dict[Group, None] = {}  # the last changed at the end
         self.home: dict[Tensor, Group] = {}
         self.readers: dict[Tensor, list[Group]] = {}
-        # the last group of single numbers that took one out of each tensor
+        # last group of scalars that read an element of each tensor
         self.singles: dict[Tensor, Group] = {}
         self.stored_in: dict[Node, Group] = {}
         self.place: dict[Node, int] = {}
@@ -173,7 +173,7 @@ class _Fusion:
         )
 
     def _keeps_commit(self, node: Node, group: Group) -> bool:
-        """No group that has to run before the commit depends on one that writes."""
+        """Whether no group that must precede the commit depends on one that writes."""
         if node in self.timing.late:
             return not group.bit & self.before_commit
         if not (node in self.timing.early or group.bit & self.before_commit):
@@ -184,7 +184,7 @@ class _Fusion:
         return not needs & self.after_commit
 
     def _writes_in_place(self, node: Node, group: Group, fit: Fit) -> bool:
-        """A leaf that the group reads is replaced only element by element."""
+        """Whether the group replaces leaves that it reads only element by element."""
         new = self.timing.late.get(node)
         if new is None:
             return True
@@ -209,7 +209,7 @@ class _Fusion:
                 self._merge(group, other, axes)
 
     def _absorb_sharers(self, node: Node, group: Group) -> None:
-        """Merge groups that walked rows of what `node` reads for values per row.
+        """Merge groups that share row-wise reads with `node`.
 
         The sum of a row of g, for instance, where g itself is read once more.
         """
@@ -227,7 +227,7 @@ class _Fusion:
     def _matching(
         self, node: Node, other: Group, group: Group
     ) -> dict[int | None, int | None] | None:
-        """Axes of `other` -> axes of `group`, as `node`, which is in it, has them."""
+        """Map axes of `other` to axes of `group`, aligned by `node`, which is in it."""
         fit = fit_of(node, other)
         if fit is None or fit.added or node not in group.loop_axes:
             return None
@@ -235,7 +235,7 @@ class _Fusion:
         axes: dict[int | None, int | None] = {None: None}
         axes.update((theirs, ours) for theirs, ours in pairs if theirs is not None)
         target = len(group.axes)
-        if group.inner and not other.inner:  # what `other` makes exists once per row
+        if group.inner and not other.inner:  # values of `other` exist once per row
             target -= len(group.inner.difference(axes.values()))
         complete = len(axes) == len(other.axes) + 1 == target + 1
         return axes if complete and len(set(axes.values())) == len(axes) else None
@@ -296,7 +296,7 @@ class _Fusion:
         self._replace(group, other)
 
     def _replace(self, group: Group, other: Group) -> None:
-        """Everything that named `other` names `group`."""
+        """Replace `other` by `group` everywhere."""
         for node in other.nodes:
             self.stored_in[node] = group
             for tensor in node.outputs:
@@ -372,7 +372,7 @@ class _Fusion:
     def _enter(
         self, group: Group, node: Node, gathered: frozenset[int] | None = None
     ) -> None:
-        """Add `node`, and tell everything downstream what the group now depends on."""
+        """Add `node`, and update the dependences of everything downstream."""
         new = 0
         for other in self._before(node):
             if other is not group:
@@ -410,14 +410,14 @@ class _Fusion:
                 self._set_parents(other, other.parents | group.parents)
 
     def _set_parents(self, group: Group, parents: int) -> None:
-        """Change what a group depends on; `live` is in the order of such changes."""
+        """Set a group's dependences; `live` is in the order of such changes."""
         group.parents = parents
         group.changed = len(self.groups)
         del self.live[group]
         self.live[group] = None
 
     def _changed_since(self, *groups: Group) -> list[Group]:
-        """The live groups that may depend on `groups`, of which one is the oldest.
+        """Return the live groups that may depend on `groups`, one of them the oldest.
 
         What depends on a group has changed since that was made; in a long chain those
         are few.
@@ -427,12 +427,12 @@ class _Fusion:
 
 
 def is_transparent(node: Node) -> bool:
-    """True if the node needs no kernel: a view, or a value that loops make."""
+    """Whether the node needs no kernel: a view, or a value that loops make."""
     return base_of(node.outputs[0]) is not node.outputs[0] or is_free(node.outputs[0])
 
 
 def ordered(graph: Graph, timing: Timing) -> Sequence[Node]:
-    """The nodes, each after its inputs; those that write leaves come last."""
+    """Return the nodes in topological order; those that write leaves come last."""
     late = [node for node in graph.nodes if node in timing.late]
     pending = set(late)
     result = [node for node in graph.nodes if node not in pending]

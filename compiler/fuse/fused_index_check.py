@@ -1,4 +1,4 @@
-"""Which indices are checked in the loop that scatters by them.
+"""Fusion of index checks into the scatter that uses the index.
 
 An index that one scatter alone reads, once per element, need not be written by a loop
 of its own and read once more.
@@ -15,7 +15,7 @@ from staticgrad.ir.op import IndexCheck, Scatter
 
 
 def checked_by_scatters(graph: Graph, late: Container[Node]) -> dict[Node, Node]:
-    """Scatter nodes -> the check of their index, where their loop can hold it.
+    """Map Scatter nodes to the check of their index, where their loop can hold it.
 
     Not where they are `late` and write a leaf: a bad index has to be found before.
     """

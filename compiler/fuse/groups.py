@@ -1,4 +1,4 @@
-"""Groups: nodes that share one kernel, and what fits into one.
+"""Groups: nodes that share one kernel, and the rules for joining one.
 
 A node fits where its loop axes are the group's, up to views, broadcasting and axes of
 size 1; two groups fit where one reads what the other makes element by element.
@@ -24,13 +24,12 @@ WHOLE_ROW = 16384  # elements up to which a full reduction stays in one row
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Nodes of one kernel. `axis_of[t]` maps the axes of t to axes of the group.
+    """Nodes of one kernel; `axis_of[t]` maps the axes of t to axes of the group.
 
-    `bit` is this group in a set of groups;
-    `parents` has one for every group that this one depends on, however indirectly, and
-    `changed` tells how many groups there were when that changed.
-    `gathered` are the reductions that are not row-wise; `finish` is the group that
-    stands for their results, which exist only after the whole kernel.
+    `bit` is this group in a set of groups; `parents` has one for every group that this
+    one depends on, however indirectly, and `changed` is the number of groups when that
+    changed. `gathered` are the reductions that are not row-wise; `finish` is the group
+    that stands for their results, which exist only after the whole kernel.
     """
 
     number: int
@@ -53,20 +52,20 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How a node would sit in a group: its axes, and axes that it would add."""
+    """Place of a node in a group: its axes, and axes that it would add."""
 
     axes: AxisMap
     added: tuple[Dim, ...] = ()
 
 
 def reduced_axes(node: Node, axes: AxisMap) -> frozenset[int]:
-    """The group's axes that a Reduce node reduces."""
+    """Return the group's axes that a Reduce node reduces."""
     found = (axes[dim] for dim in node.attrs["axes"])
     return frozenset(axis for axis in found if axis is not None)
 
 
 def fit_of(node: Node, group: Group) -> Fit | None:
-    """The axes that `node` would have in `group`; None if it does not fit."""
+    """Return the axes that `node` would have in `group`; None if it does not fit."""
     shape = loop_shape(node)
     axes: list[int | None] = [None] * len(shape)
     for position, tensor in enumerate(node.inputs):
@@ -82,7 +81,7 @@ def fit_of(node: Node, group: Group) -> Fit | None:
 def _align(
     node: Node, position: int, tensor: Tensor, group: Group, axes: list[int | None]
 ) -> bool:
-    """Set the axes that one input decides; False if it contradicts what is set."""
+    """Set the axes that one input determines; False if it contradicts others."""
     aligned, view = alignment(node, position), base_axes(tensor)
     if aligned is None or view is None:
         return False
@@ -120,8 +119,8 @@ def _complete(shape: Sequence[Dim], axes: list[int | None], group: Group) -> Fit
     within = [i for i, axis in enumerate(axes) if axis is not None]
     if within and open_dims[0] < within[-1]:
         # Memory is walked along the group's axes, so that their values would be
-        # computed, and perhaps written, again for every index of the new ones. What is
-        # cheap is brought here later (recompute.py).
+        # computed, and perhaps written, again for every index of the new ones. Cheap
+        # values are rematerialised here later (recompute.py).
         return None
     for number, dim in enumerate(open_dims):
         axes[dim] = len(group.axes) + number
@@ -167,7 +166,7 @@ def agrees(reader: Group, maker: Group, axes: dict[int | None, int | None]) -> b
 
 
 def all_full(group: Group, other: Group) -> bool:
-    """True if the group without inner axes has no value that lacks the other's."""
+    """Whether the group without inner axes has no value that lacks the other's."""
     plain = other if group.inner else group
     whole = len(plain.axes)
     return all(
@@ -177,7 +176,7 @@ def all_full(group: Group, other: Group) -> bool:
 
 
 def read_axes(node: Node, position: int, loop_axes: AxisMap) -> AxisMap | None:
-    """The group's axes of an input's base, if the input is read cleanly."""
+    """Return the group's axes of an input's base, if the input is read cleanly."""
     tensor = node.inputs[position]
     aligned, view = alignment(node, position), base_axes(tensor)
     if aligned is None or view is None:

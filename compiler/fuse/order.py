@@ -1,4 +1,4 @@
-"""Order: which task runs when, so that few bytes are alive at once.
+"""Ordering of tasks for a small peak of live bytes.
 
 A task touches values; a value is alive from the first task that touches it to the last
 (to the end if it is kept). Finding the order with the least peak is NP-hard, so several
@@ -30,7 +30,7 @@ from staticgrad.errors import CompilerBug
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Work that reads and writes values; tasks `after` which it comes run before it."""
+    """Work that reads and writes values, after the tasks in `after`."""
 
     reads: tuple[int, ...]
     writes: tuple[int, ...]
@@ -57,7 +57,7 @@ class _Work:
 def order(
     tasks: Sequence[Task], sizes: Sequence[int], keep: Sequence[int] = ()
 ) -> list[int]:
-    """The numbers of `tasks` in an order with a small peak of live bytes.
+    """Return the numbers of `tasks` in an order with a small peak of live bytes.
 
     `sizes[v]` are the bytes of value v, 0 where it does not count; values in `keep`
     stay alive to the end. The peak is never above that of the order given. Raises
@@ -80,7 +80,7 @@ def order(
 def candidates(
     tasks: Sequence[Task], sizes: Sequence[int], keep: Sequence[int] = ()
 ) -> Iterator[list[int]]:
-    """Every order that `order` would choose from, the one given aside."""
+    """Return every order that `order` would choose from, but the one given."""
     work = _prepare(tasks, sizes, keep)
     return (candidate(work) for candidate in CANDIDATES)
 
@@ -91,7 +91,7 @@ def peak_bytes(
     found: Sequence[int],
     keep: Sequence[int] = (),
 ) -> int:
-    """The most bytes alive at once when `tasks` run in the order `found`."""
+    """Return the peak of live bytes when `tasks` run in the order `found`."""
     return _peak(_prepare(tasks, sizes, keep), found)
 
 
@@ -118,7 +118,7 @@ def _flip(edges: list[list[int]]) -> list[list[int]]:
 
 
 def _backwards(work: _Work) -> _Work:
-    """The same work with time running backwards."""
+    """Return the same work with time reversed."""
     return _Work(
         work.sizes,
         work.touched,
@@ -131,7 +131,7 @@ def _backwards(work: _Work) -> _Work:
 
 
 def _floor(work: _Work) -> int:
-    """No order has a peak below this: one task's own values, or all kept ones."""
+    """Return a lower bound of any peak: one task's own values, or all kept ones."""
     sizes = work.sizes
     own = (sum(sizes[v] for v in values) for values in work.touched)
     return max(max(own, default=0), sum(sizes[v] for v in work.kept))
@@ -157,7 +157,7 @@ def _peak(work: _Work, found: Sequence[int]) -> int:
 
 
 def _construction(work: _Work) -> list[int]:
-    """The order given; where a task comes before what it needs, it waits."""
+    """Return the given order; a task ahead of what it needs waits."""
     waiting = [len(others) for others in work.before]
     ready = [number for number, count in enumerate(waiting) if not count]
     found: list[int] = []
@@ -191,7 +191,7 @@ def _breadth_first(work: _Work) -> list[int]:
 
 
 def _depth_first(work: _Work) -> list[int]:
-    """Each last task, in the order given, right behind all that it needs."""
+    """Return an order of last tasks as given, each right behind all that it needs."""
     done = [False] * len(work.before)
     found: list[int] = []
     ends = [number for number, later in enumerate(work.behind) if not later]
@@ -210,7 +210,7 @@ def _depth_first(work: _Work) -> list[int]:
 
 
 def _reverse_depth_first(work: _Work) -> list[int]:
-    """Construction for the first half, then what has become ready last."""
+    """Return construction order for the first half, then the last ready task first."""
     half = len(work.before) // 2
     found = _construction(work)[:half]
     waiting = [len(others) for others in work.before]
@@ -231,7 +231,7 @@ def _reverse_depth_first(work: _Work) -> list[int]:
 
 
 def _least_first(work: _Work, latest: bool = False) -> list[int]:
-    """Always the ready task that leaves the fewest bytes alive.
+    """Return the greedy order: always the ready task that leaves the fewest bytes.
 
     Ties go to the fewest new bytes, then to the oldest task, or with `latest` to the
     one that became ready last. A task's cost changes only when a value of it comes to
@@ -264,7 +264,7 @@ def _least_first(work: _Work, latest: bool = False) -> list[int]:
 
 
 class _Costs:
-    """What running each task would do to the live bytes, kept up to date."""
+    """Change of the live bytes that each task would cause, kept up to date."""
 
     def __init__(self, work: _Work) -> None:
         self.work = work
@@ -282,11 +282,11 @@ class _Costs:
         return sum(self.work.sizes[v] for v in last)
 
     def cost(self, number: int) -> tuple[int, int]:
-        """Bytes alive after the task less those before it, and bytes that it adds."""
+        """Return the change of live bytes by the task, and the bytes that it adds."""
         return self.grown[number] - self.freed[number], self.grown[number]
 
     def run(self, number: int) -> list[int]:
-        """Note that the task has run; the tasks whose cost that changed."""
+        """Run the task and return the tasks whose cost changed."""
         self.ran[number] = True
         changed: list[int] = []
         for value in self.work.touched[number]:

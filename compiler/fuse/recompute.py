@@ -1,4 +1,4 @@
-"""Cheap values are computed again where they are needed, instead of being stored.
+"""Rematerialisation of cheap values in the kernels that read them.
 
 If group G makes ``y = f(x)`` from an x that lies in memory anyway, and other groups
 read y element by element, each of them computes f(x) itself: ``1 - h * h`` of the
@@ -27,7 +27,7 @@ MOST_NODES = 4  # operations that are repeated for one value
 def recompute(
     groups: Sequence[Group], graph: Graph, roots: Collection[Tensor], timing: Timing
 ) -> None:
-    """Add nodes to the groups that read what they make; drop what nobody needs then.
+    """Add nodes to the groups that read them; drop those no longer needed.
 
     `roots` have to lie in memory whatever happens.
     """
@@ -47,7 +47,7 @@ def _is_repeated(node: Node) -> bool:
 
 
 class _Work:
-    """Who reads what from memory."""
+    """Readers of each tensor in memory."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class _Work:
                 self.readers.setdefault(base, []).append(group)
 
     def consider(self, group: Group, node: Node) -> None:
-        """Let the readers of the node's result compute it, if all of them can."""
+        """Make the readers of the node's result compute it, if all of them can."""
         result = node.outputs[0]
         readers = self.readers.get(result, [])
         if not readers or not _is_repeated(node):
@@ -91,7 +91,7 @@ class _Work:
     def _moves_less(
         self, result: Tensor, cone: Sequence[Node], readers: Sequence[Group]
     ) -> bool:
-        """Whether no more is read for it than was written and read of the result."""
+        """Whether it reads no more than the result cost to write and read."""
         size = product(result.shape)
         bases = {base_of(t) for node in cone for t in node.inputs}
         large = {
@@ -103,7 +103,7 @@ class _Work:
         return sum(more) <= 1 + len(readers)
 
     def _cone(self, group: Group, node: Node) -> list[Node] | None:
-        """The nodes between memory and the result; None if they are too many."""
+        """Return the nodes between memory and the result; None if too many."""
         found: list[Node] = []
         stack = [node]
         maker = {t: n for n in group.nodes for t in n.outputs}
@@ -155,7 +155,7 @@ def _can(reader: Group, result: Tensor, cone: Sequence[Node]) -> bool:
 def _cone_axes(
     reader: Group, result: Tensor, cone: Sequence[Node]
 ) -> dict[Node, AxisMap] | None:
-    """The axes of `reader` along which each node of the cone would be computed.
+    """Return the axes of `reader` along which each node of the cone would run.
 
     A view between two of them may turn axes. None if a node would be needed along two
     different ways, or has fewer elements than the result.
@@ -181,7 +181,7 @@ def _cone_axes(
 
 
 def _add(reader: Group, result: Tensor, cone: Sequence[Node]) -> None:
-    """Let a group make `cone` too."""
+    """Add `cone` to a group."""
     found = _cone_axes(reader, result, cone) or {}
     new = [node for node in cone if node not in reader.loop_axes]
     for node in new:
@@ -191,7 +191,7 @@ def _add(reader: Group, result: Tensor, cone: Sequence[Node]) -> None:
 
 
 def _prune(group: Group, in_memory: Collection[Tensor]) -> None:
-    """Drop nodes whose results nobody reads any more."""
+    """Drop nodes whose results are unused."""
     used: set[Tensor] = set(in_memory)
     kept: list[Node] = []
     for node in reversed(group.nodes):

@@ -1,4 +1,4 @@
-"""Stages: in which pass over a row each value of a group is computed.
+"""Stages: passes over a row in which each value of a group is computed.
 
 A row is walked once per stage. A value belongs to the first stage in which everything
 that it reads is known; a row-wise reduction made in stage k is known from stage k + 1
@@ -20,7 +20,7 @@ from staticgrad.ir.op import Reduce
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """When each value of a group is computed.
+    """Stage in which each value of a group is computed.
 
     `of[t]` is the stage of t; `needed[k]` are the nodes that stage k evaluates per
     element; `kept` are the tensors that stay in scratch for later stages.
@@ -32,12 +32,12 @@ class Stages:
 
 
 def runs_full(group: Group, node: Node) -> bool:
-    """True if the node is evaluated per element of a row, not once per row."""
+    """Whether the node is evaluated per element of a row, not once per row."""
     return any(axis in group.inner for axis in group.loop_axes[node])
 
 
 def stages_of(group: Group, stored: Collection[Tensor]) -> Stages:
-    """The stages of `group`, of which the tensors `stored` go to memory."""
+    """Return the stages of `group`, of which the tensors `stored` go to memory."""
     of = _first_stages(group)
     count = 1 + max(of.values(), default=0)
     needed: list[set[Node]] = [set() for _ in range(count)]
@@ -65,7 +65,7 @@ def _first_stages(group: Group) -> dict[Tensor, int]:
 def _complete(
     group: Group, of: dict[Tensor, int], needed: list[set[Node]]
 ) -> tuple[Tensor, ...]:
-    """Add what the needed nodes need, last stage first; returns what is kept."""
+    """Add what the needed nodes need, last stage first; return what is kept."""
     maker = {
         node.outputs[0]: node
         for node in group.nodes

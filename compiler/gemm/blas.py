@@ -66,7 +66,7 @@ _kernels: list[Any] = []
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
-    """scipy-openblas32, loaded with one thread and kept for the process."""
+    """Load scipy-openblas32 with one thread; it is kept for the process."""
     # Found, not imported: the package loads the library when it is imported, with as
     # many threads as there are processors.
     package = find_spec("scipy_openblas32")
@@ -94,7 +94,7 @@ def _restore(name: str, value: str | None) -> None:
 
 
 def address_of(dtype: np.dtype[Any]) -> int:
-    """The address of sgemm or dgemm."""
+    """Return the address of sgemm or dgemm."""
     symbol = "scipy_sgemm_" if dtype.itemsize == 4 else "scipy_dgemm_"
     with _loading:
         function = getattr(library(), symbol)
@@ -102,7 +102,7 @@ def address_of(dtype: np.dtype[Any]) -> int:
 
 
 def parts_of(m: int, n: int, k: int) -> tuple[int, int]:
-    """(rows, columns) per part of C, from sizes alone.
+    """Return (rows, columns) per part of C, from sizes alone.
 
     Parts are about square: OpenBLAS packs some of A and of B for each.
     """
@@ -115,7 +115,7 @@ def parts_of(m: int, n: int, k: int) -> tuple[int, int]:
 
 
 def even_part(length: int, about: int, unit: int) -> int:
-    """A whole number of units that cuts `length` into parts of about that size.
+    """Return a whole number of units that cuts `length` into parts of about that size.
 
     >>> even_part(1000, 300, 32), even_part(20, 300, 32)
     (352, 20)
@@ -126,12 +126,12 @@ def even_part(length: int, about: int, unit: int) -> int:
 
 
 def describe(kernel: GemmKernel, values: Mapping[str, int]) -> npt.NDArray[np.int64]:
-    """The table that OpenBLAS's kernel reads for `kernel`, sizes given."""
+    """Return the table that OpenBLAS's kernel reads for `kernel`, sizes given."""
     return described(shape_of(kernel, values))
 
 
 def described(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The table, cut into parts for OpenBLAS, whose address is filled in."""
+    """Cut the table into parts for OpenBLAS and fill in its address."""
     m, n, k = (int(size) for size in table[: K + 1])
     cut(table, parts_of(m, n, k), FLOPS_PER_PART)
     table[FUNCTION] = address_of(np.dtype(f"f{table[BYTES]}"))
@@ -141,7 +141,7 @@ def described(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 def cut(
     table: npt.NDArray[np.int64], part: tuple[int, int], flops_per_part: int
 ) -> None:
-    """Fill in which parts of the result, or how many of the batch, are items."""
+    """Fill in which parts of the result, or matrices of the batch, are items."""
     m, n, k, batch = (int(size) for size in table[[M, N, K, BATCH]])
     rows, columns = part
     down, across = -(-m // rows), -(-n // columns)
@@ -152,7 +152,7 @@ def cut(
 
 
 def shape_of(kernel: GemmKernel, values: Mapping[str, int]) -> npt.NDArray[np.int64]:
-    """The table of a product before it is cut, sizes given."""
+    """Return the table of a product before it is cut, sizes given."""
     dims = (kernel.m, kernel.n, kernel.k, *kernel.ld, kernel.batch)
     m, n, k, *lds, batch = (evaluate(dim, values) for dim in dims)
     lds = [max(ld, 1) for ld in lds]
@@ -170,7 +170,7 @@ def shape_of(kernel: GemmKernel, values: Mapping[str, int]) -> npt.NDArray[np.in
 
 
 def additions(tables: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The work of each product in additions, as the launcher counts it."""
+    """Return the work of each product in additions, as the launcher counts it."""
     flops: npt.NDArray[np.int64] = 2 * tables[:, [M, N, K, BATCH]].prod(axis=1)
     return flops // FLOPS_PER_ADDITION
 
@@ -228,7 +228,7 @@ _LETTER_T = 84
 
 @njit(nogil=True)
 def _one(table: int, a: int, b: int, c: int, m: int, n: int) -> None:
-    """One product of m x n, from the addresses of the first elements."""
+    """Compute one product of m x n, from the addresses of the first elements."""
     k = load_int64(table, K)
     size = load_int64(table, BYTES)
     beta = load_float64(table, BETA)
@@ -253,7 +253,7 @@ def _one(table: int, a: int, b: int, c: int, m: int, n: int) -> None:
 
 @njit(nogil=True, error_model="numpy", inline="always")
 def part(table: int, item: int) -> tuple[int, int, int, int, int, int, int]:
-    """Part `item` of a product: some rows or columns of C for some of the batch.
+    """Compute part `item` of a product: rows or columns of C for some of the batch.
 
     Rows and columns; where A, B and C begin, in elements; first and last of the batch.
     """
@@ -280,7 +280,7 @@ def part(table: int, item: int) -> tuple[int, int, int, int, int, int, int]:
 def addresses(
     table: int, operands: int, a: int, b: int, c: int, index: int
 ) -> tuple[int, int, int]:
-    """Where A, B and C of one of the batch begin, from what `part` says of all."""
+    """Return the addresses of A, B and C of one product of a batch."""
     size = load_int64(table, BYTES)
     a += index * load_int64(table, STRIDE_A)
     b += index * load_int64(table, STRIDE_B)
@@ -311,7 +311,7 @@ def _build(stamp: str, cache: bool) -> Any:
 
 
 def kernel_address() -> int:
-    """The address of the kernel that computes products, compiled at the first call.
+    """Return the address of the products' kernel, compiled at the first call.
 
     It is called like any other: `sizes` is the table, the chunked axis counts items.
     """

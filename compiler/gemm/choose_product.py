@@ -1,4 +1,4 @@
-"""Which matrix products our own tiles compute, and which OpenBLAS.
+"""Choice between our own tiles and OpenBLAS for matrix products.
 
 The rule looks at sizes alone, so that a product has the same bits on every run. Its
 constant comes from ``python -m benchmarks gemm``; on an AMD EPYC (family 25, model 17:
@@ -24,9 +24,9 @@ Zen 4, AVX-512 at half rate), one core beside other load, GF/s:
 | NT 512x512x512         | 101      | 84       | 106  |                     |
 | TN 512x512x512         | 103      | 86       | 101  |                     |
 
-Graphs run large products in parts. Beyond about 512^3 (float32) B no longer stays near
-and OpenBLAS, which packs it, is ahead or equal. On a Zen 5 core (AVX-512 at full rate)
-a prototype of these tiles was ahead up to about a third of that.
+Graphs run large products in parts. Beyond about 512^3 (float32) B no longer stays in
+cache and OpenBLAS, which packs it, is faster or equal. On a Zen 5 core (AVX-512 at full
+rate) a prototype of these tiles was ahead up to about a third of that.
 
 Known weakness: ten columns of float64 fill one register and a quarter of the next.
 """
@@ -43,9 +43,9 @@ times 3000 x 3000 of float32 take 1.0, 1.1, 1.0 and 1.8 ms; NumPy's OpenBLAS 1.1
 
 
 def ours(m: int, n: int, k: int, itemsize: int) -> bool:
-    """Whether C = A B of m x n and k terms is computed by tile_driver.py.
+    """Whether tile_driver.py computes C = A B of m x n and k terms.
 
-    A vector always is, and so are a few rows: OpenBLAS takes its road for matrices.
+    A vector always is, and so are a few rows: OpenBLAS treats them as matrices.
 
     >>> ours(512, 512, 512, 4), ours(1024, 512, 512, 4), ours(8, 20_000, 20_000, 8)
     (True, False, True)

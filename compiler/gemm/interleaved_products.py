@@ -1,12 +1,12 @@
-"""Small products with B stored the other way, turned in the shadow of the arithmetic.
+"""Small products with B transposed between the arithmetic of the tiles.
 
-B^T is turned by panels of one register of columns. While the tiles of one panel run,
-the next is turned between their terms, a few rows of it at a time: shuffles and loads
-find room there, because multiply-adds keep two of the pipes busy and wait for nothing.
-So only the first panel takes time of its own. Two panels are kept, in turn.
+B^T is transposed by panels of one register of columns. The transposition of the next
+panel is interleaved with the terms of the tiles of the current one, a few rows at a
+time: shuffles and loads use pipes that multiply-adds leave idle. So only the first
+panel takes time of its own. The panels are double-buffered.
 
 Tiles are 16 rows of one register, which together with four registers that are being
-turned needs more registers than processors without AVX-512 have. The terms of every
+transposed needs more registers than processors without AVX-512 have. The terms of every
 sum have the order that they have in small_kernels.py.
 """
 
@@ -52,10 +52,10 @@ _terms_of = constant(lambda v: v.turned_at_once)
 
 
 class _WovenTile(SmallTile):
-    """Emits a tile of one register between whose terms parts of B^T are turned.
+    """Emitter of a tile of one register, its terms interleaved with transposing B^T.
 
-    `source` and `target` are where the next part is read and written, `turned` where
-    the last one ends, `every` how many terms pass between two, in bytes of the panel.
+    `source` and `target` are the addresses of the next part to transpose, `turned` the
+    end of the last one, `every` the terms between two parts, in bytes of the panel.
     """
 
     def __init__(self, v: VectorLanes, args: Any) -> None:
@@ -82,15 +82,17 @@ class _WovenTile(SmallTile):
         return [b.load(total) for total in sums]
 
     def _lefts(self) -> list[Any]:
-        """Where A begins and its ninth row: with one start there would be a register
-        for every offset, and none for what is turned.
+        """Return the addresses of A and of its ninth row.
+
+        With one address there would be a register for every offset, and none for the
+        elements that are transposed.
         """
         v, b = self.v, self.v.b
         ninth = b.add(self.a, b.shl(self._word(A_ROW), v.whole(3)))
         return [v.variable(self.a), v.variable(v.own(ninth))]
 
     def _turn(self, source: Any, target: Any) -> None:
-        """A few terms of all rows of a panel."""
+        """Transpose a few terms of all rows of a panel."""
         v, b = self.v, self.v.b
         start, place = b.load(source), b.load(target)
         rows = self._places(start, B_COLUMN)[: v.count]
@@ -106,7 +108,7 @@ _tile = on_lanes("iiiiinniiiiii", lambda v, args: _WovenTile(v, args).emit())
 
 @_compiled
 def _turn(table, source, rows, panel, begin, end, alpha):
-    """Terms `begin` to `end` of a panel of `rows` rows of B^T."""
+    """Transpose terms `begin` to `end` of a panel of `rows` rows of B^T."""
     size, lanes = element_bytes(alpha), lanes_of(alpha)
     column = load_int64(table, blas.LDB)
     while begin < end:
@@ -118,9 +120,10 @@ def _turn(table, source, rows, panel, begin, end, alpha):
 
 @_compiled
 def _column(table, a, b, c, m, n, alpha, beta, panel, other, own):
-    """All rows of a register of columns, by the panel of b; what follows is turned.
+    """Compute all rows of a register of columns, transposing the next panel meanwhile.
 
-    The first tile turns its `own` panel instead, always a square ahead of its terms.
+    The first tile transposes its `own` panel instead, always a square ahead of its
+    terms.
     """
     size, lanes, at_once = element_bytes(alpha), lanes_of(alpha), _terms_of(alpha)
     k, row = load_int64(table, blas.K), lanes * size
@@ -147,7 +150,7 @@ def _column(table, a, b, c, m, n, alpha, beta, panel, other, own):
 
 @_compiled
 def _product(table, a, b, c, m, n, alpha, beta, panel):
-    """One register of columns after the other, under all rows."""
+    """Compute one register of columns after the other, for all rows."""
     lanes, at_once, k = lanes_of(alpha), _terms_of(alpha), load_int64(table, blas.K)
     other, own = panel + load_int64(table, DEPTH), 0
     if m >= LONG_ROWS and n >= lanes and k >= lanes:
@@ -167,7 +170,7 @@ _interleaved = in_parts(_product)
 
 @cache
 def interleaved_address(itemsize: int) -> int:
-    """The kernel's address for float32 (4) or float64 (8), compiled if new."""
+    """Return the kernel's address for float32 (4) or float64 (8)."""
     words = Path(str(blas.__file__)).read_text("utf-8")
     key = kernel_key(f"woven product, {itemsize} bytes an element\0{words}")
     return compiled_once(_interleaved(as_float32 if itemsize == 4 else as_float64), key)

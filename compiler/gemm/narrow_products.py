@@ -1,8 +1,8 @@
-"""Which products have so few columns that they are computed another way, and how.
+"""Choice of products with so few columns that tiles would leave registers empty.
 
 A tile of 8 columns leaves half of a register of float32 empty, one of 2 columns seven
-eighths. With A stored by rows, C is made of dot products instead; with A stored the
-other way, rows of C^T are computed and turned back (narrow_tiles.py).
+eighths. With A stored by rows, C is made of dot products instead; with A stored by
+columns, rows of C^T are computed and transposed back (narrow_tiles.py).
 
 The choice is a function of sizes and strides alone.
 """
@@ -19,13 +19,13 @@ from staticgrad.compiler.host.processor import vector_bytes
 
 MOST_COLUMNS = 8
 LEAST = 4096  # numbers of A: with fewer, one call of a small kernel is as fast
-ADDING = 4  # registers of terms that take as long as to add up lanes
+ADDING = 4  # cost of a sum over lanes, in registers of terms
 B_BYTES = 1 << 14  # of B^T at a time: half of an L1 cache
 TILES, DOTS, TURNED_BACK, TWO_ROWS = range(4)
 
 
 def strategy(table: npt.NDArray[np.int64]) -> int:
-    """How a product is computed: by tiles as others, or one of the ways here."""
+    """Return the strategy of a product: by tiles, or one of those here."""
     m, n, k = (int(size) for size in table[: blas.K + 1])
     lanes = vector_bytes() // int(table[blas.BYTES])
     if m == 2 and n >= 2 * lanes and n * k >= LEAST and plan_of().masks:
@@ -41,7 +41,7 @@ def strategy(table: npt.NDArray[np.int64]) -> int:
 
 
 def columns_of(n: int) -> int:
-    """Columns of the piece that computes `n`.
+    """Return the columns of the kernel for `n` columns.
 
     >>> [columns_of(n) for n in (2, 3, 4, 5, 8)]
     [2, 4, 4, 8, 8]
@@ -50,16 +50,16 @@ def columns_of(n: int) -> int:
 
 
 def piece_of(n: int) -> int:
-    """The piece that computes `n` columns."""
+    """Return the kernel for `n` columns."""
     return {2: PAIRS, 4: FOURS, 8: EIGHTS}[columns_of(n)]
 
 
 def depth_of(n: int, k: int, itemsize: int) -> int:
-    """Terms summed at a time, so that so much of B^T stays near."""
+    """Return the terms summed at a time, so that their part of B^T stays in cache."""
     most = B_BYTES // (columns_of(n) * itemsize)
     return blas.even_part(k, most, 64 // itemsize) if k > most else max(k, 1)
 
 
 def block_of(n: int, itemsize: int) -> int:
-    """Columns of C^T at a time, which stay near until they are turned back."""
+    """Return the columns of C^T at a time that stay in cache until transposed."""
     return B_BYTES // (columns_of(n) * itemsize)

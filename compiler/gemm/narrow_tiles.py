@@ -1,12 +1,12 @@
-"""Products whose results have a few columns: dot products of several rows.
+"""Narrow products: few columns, as dot products of several rows.
 
 A tile keeps a register for each row of C, and fills of its lanes as many as there are
 columns. Here lanes are terms: a register of each row of A meets one of each row of B^T,
 as many sums as a register has lanes are added up at once, and that register is some
-whole rows of C. B is turned first where it lies the other way.
+whole rows of C. B is transposed first where it is stored by columns.
 
-Where A lies the other way, rows of C^T are computed, by tiles or as `gemm_thin` does,
-and turned back.
+Where A is stored by columns, rows of C^T are computed, by tiles or as in `gemm_thin`,
+and transposed back.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from staticgrad.compiler.codegen.tiles.product_tiles import (
     write_tile,
 )
 
-MOST_AHEAD = 4  # rows whose followers are asked for: more are streams enough
+MOST_AHEAD = 4  # rows that prefetch those below: more are streams enough
 _LONG = types.int64
 _compiled = njit(nogil=True, error_model="numpy", inline="always")
 
 
 class _Rows(Dots):
-    """Emits so many columns of C for as many rows as make a register of sums."""
+    """Emitter of so many columns of C for as many rows as fill a register of sums."""
 
     def __init__(self, v: VectorLanes, columns: int, args: Any) -> None:
         super().__init__(v, _height(v, columns), columns, args)
 
     def add(self, start: Value, mask: Value | None, sums: list[Any]) -> None:
-        """The next terms; where rows are few, those of the rows below are asked for."""
+        """Add the next terms; where rows are few, prefetch those of the rows below."""
         super().add(start, mask, sums)
         if self.rows > MOST_AHEAD:
             return
@@ -53,7 +53,7 @@ class _Rows(Dots):
             prefetch(self.v, self.v.at(place, self.v.b.add(start, below)))
 
     def write(self, total: Value) -> None:
-        """The sums, in one piece where they lie so in C."""
+        """Store the sums, as one register where they are contiguous in C."""
         v, b = self.v, self.v.b
         whole = b.icmp_signed("==", self.columns, v.whole(self.across))
         close = b.icmp_signed("==", self.c_row, v.whole(self.across))
@@ -68,7 +68,7 @@ class _Rows(Dots):
 
 
 def _height(v: VectorLanes, columns: int) -> int:
-    """Rows of C that make a register; one, of more columns than it has lanes."""
+    """Return the rows of C in a register; one where columns exceed its lanes."""
     return max(v.count // columns, 1)
 
 
@@ -78,12 +78,12 @@ def _rows(columns: int) -> Any:
 
 
 def narrow(columns: int) -> Callable[[Callable[[float], Any]], Callable[..., None]]:
-    """The piece of products with up to so many columns, with the arguments of dots."""
+    """Return the kernel of products of so many columns, with arguments of dots."""
     rows, height_of = _rows(columns), constant(lambda v: _height(v, columns))
 
     def leaf(number: Callable[[float], Any]) -> Callable[..., None]:
         def product(a, a_row, b, b_row, c, c_row, m, n, k, scale, more):
-            """C = A B^T, both contiguous along k."""
+            """Compute C = A B^T, both contiguous along k."""
             alpha = number(load_float64(scale, 0))
             beta = number(1.0) if more else number(load_float64(scale, 1))
             size, height = element_bytes(alpha), height_of(alpha)
@@ -99,10 +99,10 @@ def narrow(columns: int) -> Callable[[Callable[[float], Any]], Callable[..., Non
 
 
 def two(number: Callable[[float], Any]) -> Callable[..., None]:
-    """The piece of products with two rows, with the arguments of tiles."""
+    """Return the kernel of products with two rows, with the arguments of tiles."""
 
     def product(a, a_row, a_step, b, b_step, c, c_row, m, n, k, scale, more):
-        """Rows of B contiguous: some registers of both rows at a time."""
+        """Compute both rows of C from contiguous rows of B, by some registers."""
         alpha = number(load_float64(scale, 0))
         beta = number(1.0) if more else number(load_float64(scale, 1))
         size, lanes = element_bytes(alpha), lanes_of(alpha)
@@ -143,7 +143,7 @@ _move, _add_scaled = on_lanes("iin", _copied), on_lanes("iinn", _scaled_sum)
 
 
 def turn(number: Callable[[float], Any]) -> Callable[..., None]:
-    """The piece that turns a few columns of B into rows, `k` numbers apart."""
+    """Return the kernel that transposes a few columns of B to rows, `k` apart."""
 
     def columns_to_rows(b, b_row, panel, k, columns):
         zero = number(0.0)
@@ -156,7 +156,7 @@ def turn(number: Callable[[float], Any]) -> Callable[..., None]:
 
 
 def back(number: Callable[[float], Any]) -> Callable[..., None]:
-    """The piece that turns rows of C^T into a few columns of C."""
+    """Return the kernel that transposes rows of C^T to a few columns of C."""
 
     def rows_to_columns(panel, panel_row, c, c_row, m, n, scale):
         alpha = number(load_float64(scale, 0))

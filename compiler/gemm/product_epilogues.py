@@ -1,18 +1,17 @@
-"""Loops over elements that run in the shadow of the product that makes what they read.
+"""Fuse elementwise updates into the product that computes their gradient.
 
-The update of Adam and its relatives keeps the divider busy, or memory, and little else;
-a product keeps the multiply-adds busy and little else. One after the other they take
-the sum of their times, and the gradient goes through memory. Here ``g = A B`` and the
-loop that reads g become one kernel: while a tile of g is summed, the tile before it is
-applied (epilogue_tiles.py), and g is kept nowhere.
+The update of Adam is bound by the divider or by memory, a product by multiply-adds.
+One after the other they take the sum of their times, and the gradient goes through
+memory. Here ``g = A B`` and the loop that reads g become one kernel: while a tile of g
+is summed, the tile before it is applied (epilogue_tiles.py), and g is never stored.
 
-So do updates of leaves, and what follows a product that is shared out by columns, such
-as the bias and the function of a large layer: a worker finds its columns in its own
-cache, of which half would else come from another's. Workers keep the columns of near
-weights from the forward product to the update.
+The loops are updates of leaves, and epilogues of products that are divided by columns,
+such as the bias and the activation of a large layer: a worker finds its columns in its
+own cache, of which half would else come from another's. Workers keep the columns of
+cached weights from the forward product to the update.
 
-Only where the loop alone reads g, element by element; where sizes are whole tiles; and
-where B stays in a cache while rows of g pass.
+Fusion requires that the loop alone reads g, element by element; that sizes are whole
+tiles; and that B stays in a cache during the rows of g.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ from staticgrad.compiler.kernel_ir.schedule import (
 from staticgrad.compiler.kernel_ir.schemes import Act, Update
 from staticgrad.ir.size import Dim, guessed
 
-LEAST_TERMS = 16  # as many as a tile has rows, one of which is applied after some
-MOST_TERMS = 512  # of an update, which is little beside more of them
+LEAST_TERMS = 16  # rows of a tile, one of which is applied after some terms
+MOST_TERMS = 512  # beyond, an update's share of the time is small
 MOST_BYTES = 1 << 22  # of B
-FAR_BYTES = 1 << 20  # of C, which does not stay in a near cache then
-FEW_PARTS = 4  # of so many columns, below which rows are shared out more evenly
+FAR_BYTES = 1 << 20  # of C, beyond the L2 cache
+FEW_PARTS = 4  # below, rows are divided more evenly
 MOST_UNKNOWN = LEAST_TERMS << 10  # of so many rows of B, if it may have any number
-MINIBATCH = 32  # what a size that is not known counts as
+MINIBATCH = 32  # assumed for unknown sizes
 FLOPS_PER_ADDITION = 3
 COST = 2  # of an update's addition: as above, so that parts are as short as a product's
 
@@ -61,7 +60,7 @@ ADDING = (
 
 
 def fuse_into_products(schedule: Schedule) -> Schedule:
-    """`schedule` with fewer kernels, for processors with 32 registers of 64 bytes."""
+    """Fuse loops of `schedule` into products, for 32 registers of 64 bytes."""
     if plan_of().rows != LONG_ROWS:
         return schedule
     merging = _Merging(schedule)
@@ -80,7 +79,7 @@ def fuse_into_products(schedule: Schedule) -> Schedule:
 
 
 class _Merging:
-    """Which kernels make and read the buffers of a schedule."""
+    """Kernels that make and read each buffer of a schedule."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -90,7 +89,7 @@ class _Merging:
                 self.touched.setdefault(operand.buffer, []).append(position)
 
     def product_of(self, position: int, kernel: Step) -> tuple[int, LoopKernel] | None:
-        """The position of the product that a loop applies, and both as one kernel."""
+        """Return the position of a loop's product, and both as one kernel."""
         if not isinstance(kernel, LoopKernel) or kernel.scratch or kernel.fails:
             return None
         merged_with = _updated if stored_by(self.schedule, kernel) else _followed
@@ -108,7 +107,7 @@ class _Merging:
         return None
 
     def _maker(self, buffer: int, position: int) -> int | None:
-        """The kernel that writes what only the one at `position` reads."""
+        """Return the kernel that writes what only the one at `position` reads."""
         touched = self.touched[buffer]
         if len(touched) != 2 or self.schedule.buffers[buffer].kind != "temporary":
             return None
@@ -117,7 +116,7 @@ class _Merging:
         return touched[0] if touched[1] == position else None
 
     def _may_wait(self, maker: int, position: int, made: int) -> bool:
-        """Whether the factors stay as they are, and take no more memory than g would.
+        """Whether the factors stay unchanged, and take no more memory than g would.
 
         Where the commit stands between, products are made before it, updates behind.
         """
@@ -130,7 +129,7 @@ class _Merging:
         return len(between) == 1 or kept <= self._bytes(made)
 
     def _bytes(self, number: int) -> int:
-        """The memory of a temporary, where sizes that are not known are typical."""
+        """Return the bytes of a temporary, with typical values for unknown sizes."""
         buffer = self.schedule.buffers[number]
         if buffer.kind != "temporary":
             return 0
@@ -138,7 +137,7 @@ class _Merging:
 
 
 def _updated(product: GemmKernel, loop: LoopKernel, made: int) -> LoopKernel | None:
-    """Both as one kernel, or None where they do not fit."""
+    """Fuse a product and a loop that updates a leaf; None where they do not fit."""
     scheme = _tiled(product) if product.beta == 0.0 else None
     if scheme is None or scheme.terms > MOST_TERMS:
         return None
@@ -146,7 +145,7 @@ def _updated(product: GemmKernel, loop: LoopKernel, made: int) -> LoopKernel | N
 
 
 def _followed(product: GemmKernel, loop: LoopKernel, made: int) -> LoopKernel | None:
-    """The same of a loop that writes no leaf, and of a product that is shared out.
+    """Fuse a parallel product and a loop that writes no leaf.
 
     Smaller products are part of regions, whose parts go through all kernels at once.
     """
@@ -180,7 +179,7 @@ def _merged(
 
 
 def _added(product: GemmKernel) -> LoopKernel | None:
-    """A product that adds to a large C, whose parts are then fetched in time."""
+    """Return a product that adds to a large C, whose parts are prefetched."""
     scheme = _tiled(product) if product.beta == 1.0 else None
     *read, written = (operand.buffer for operand in product.operands)
     if scheme is None or written in read or scheme.terms > MOST_TERMS:
@@ -192,7 +191,7 @@ def _added(product: GemmKernel) -> LoopKernel | None:
 
 
 def _kernel(product: GemmKernel, scheme: Update, program: TileProgram) -> LoopKernel:
-    """A product whose result goes through a program."""
+    """Return a product whose result goes through a program."""
     k, (a, b, _) = product.k, product.operands
     last = scheme.b_start + (k - 1) * scheme.b_row + scheme.columns - 1
     left = _reach_of_a(product, scheme)
@@ -211,7 +210,7 @@ def _kernel(product: GemmKernel, scheme: Update, program: TileProgram) -> LoopKe
 
 
 def _tiled(product: GemmKernel) -> Update | None:
-    """How tiles of a product are summed; None where they are not whole."""
+    """Return the tiling of a product fused with its sums; None for partial tiles."""
     dtype = product.operands[0].dtype
     lanes = vector_bytes() // dtype.itemsize
     numbers = _whole(product.m, product.n, *product.ld, *product.offsets)
@@ -245,20 +244,20 @@ def _tiled(product: GemmKernel) -> Update | None:
 
 
 def _whole(*dims: Dim) -> tuple[int, ...] | None:
-    """Numbers that are all known."""
+    """Return the numbers if all are known."""
     found = tuple(dim for dim in dims if isinstance(dim, int))
     return found if len(found) == len(dims) else None
 
 
 def _elements(scheme: Update) -> int:
-    """Of the result, for an index of axis 0."""
+    """Return the elements of the result for an index of axis 0."""
     if scheme.part:
         return scheme.rows * scheme.part
     return LONG_ROWS * scheme.columns
 
 
 def _depth(k: Dim, a_term: int) -> int:
-    """Terms added up at a time, as where products are apart."""
+    """Return the terms added up at a time, as in unfused products."""
     most = tile_driver.DEPTH_PLAIN if a_term == 1 else tile_driver.DEPTH_STRIDED
     if not isinstance(k, int):
         return DEPTH
@@ -266,7 +265,7 @@ def _depth(k: Dim, a_term: int) -> int:
 
 
 def _reaches(scheme: Update) -> Reaches:
-    """What an index of axis 0 touches."""
+    """Return the ranges that an index of axis 0 touches."""
     if scheme.part:
         last = (scheme.rows - 1) * scheme.columns + scheme.part - 1
         columns = Reach(scheme.part, 0, scheme.part - 1)
@@ -276,7 +275,7 @@ def _reaches(scheme: Update) -> Reaches:
 
 
 def _reach_of_a(product: GemmKernel, scheme: Update) -> Reach:
-    """What an index reads of the left factor: all, or that of LONG_ROWS rows."""
+    """Return the range of the left factor that an index reads."""
     (lda, *_), (start, *_), k = product.ld, product.offsets, product.k
     if scheme.part:
         rows, row = (k, scheme.rows) if product.transposed[0] else (scheme.rows, k)

@@ -1,4 +1,4 @@
-"""The compiled pieces of matrix products: a few per dtype, made and cached when needed.
+"""Compiled parts of matrix products, made and cached on demand per dtype.
 
 Each is a C callback of addresses and counts that runs tiles over a part of a product.
 The driver (tile_driver.py) calls them by address, so that the large
@@ -89,7 +89,7 @@ def _edge_column(a, a_row, a_step, b, b_step, c, c_row, m, k, alpha, beta, colum
 
 def _tiles(number: Callable[[float], Any]) -> Callable[..., None]:
     def tiles(a, a_row, a_step, b, b_step, c, c_row, m, n, k, scale, more):
-        """Rows of B contiguous: all of C, one column of tiles after the other."""
+        """Compute all of C from contiguous rows of B, one column of tiles at a time."""
         alpha = number(load_float64(scale, 0))
         beta = number(1.0) if more else number(load_float64(scale, 1))
         size, lanes = element_bytes(alpha), lanes_of(alpha)
@@ -110,7 +110,7 @@ def _tiles(number: Callable[[float], Any]) -> Callable[..., None]:
 
 def _transpose(number: Callable[[float], Any]) -> Callable[..., None]:
     def transpose(b, b_row, panel, k, columns):
-        """Rows of B^T become the columns of a panel as wide as a tile."""
+        """Transpose rows of B^T into a panel as wide as a tile."""
         alpha = number(0.0)
         size, lanes = element_bytes(alpha), lanes_of(alpha)
         width = vectors_of(alpha) * lanes
@@ -131,7 +131,7 @@ def _transpose(number: Callable[[float], Any]) -> Callable[..., None]:
 
 def _copy(number: Callable[[float], Any]) -> Callable[..., None]:
     def copy(b, b_row, panel, k, columns):
-        """Columns of B into a panel as wide as a tile, filled up with zeros."""
+        """Copy columns of B into a zero-padded panel as wide as a tile."""
         alpha = number(0.0)
         size = element_bytes(alpha)
         width = vectors_of(alpha) * lanes_of(alpha)
@@ -145,7 +145,7 @@ def _copy(number: Callable[[float], Any]) -> Callable[..., None]:
 
 def _dots(number: Callable[[float], Any]) -> Callable[..., None]:
     def dots(a, a_row, b, b_row, c, c_row, m, n, k, scale, more):
-        """C = A B^T, both contiguous along k, a few rows at a time."""
+        """Compute C = A B^T, both contiguous along k, a few rows at a time."""
         alpha = number(load_float64(scale, 0))
         beta = number(1.0) if more else number(load_float64(scale, 1))
         size, lanes = element_bytes(alpha), lanes_of(alpha)
@@ -197,19 +197,19 @@ _LEAVES = {
 
 @njit(inline="always")
 def as_float32(x):
-    """A float32, whose type the tiles take from it."""
+    """Return x as float32, from which the tiles take their type."""
     return np.float32(x)
 
 
 @njit(inline="always")
 def as_float64(x):
-    """A float64, which `x` is."""
+    """Return `x`, a float64, from which the tiles take their type."""
     return x
 
 
 @cache
 def leaf_address(leaf: int, itemsize: int) -> int:
-    """The address of a compiled piece, for float32 (4) or float64 (8)."""
+    """Return the address of a compiled part, for float32 (4) or float64 (8)."""
     number = as_float32 if itemsize == 4 else as_float64
     key = kernel_key(f"matrix product: piece {leaf}, {itemsize} bytes an element")
 

@@ -1,7 +1,7 @@
-"""Kernels that compute a small product in one call, from the table to the last tile.
+"""Small products in one call, from the table to the last tile.
 
-`rows` reads B where it lies, a register of columns at a time; `turned` copies B^T into
-that order first; `dots` computes sums of one row of A with rows of B^T, as many as a
+`rows` reads B in place, a register of columns at a time; `turned` transposes B^T into
+scratch first; `dots` computes sums of one row of A with rows of B^T, as many as a
 register has lanes at a time. Compiling `rows` takes a fifth of the time that the driver
 and its tiles take, and a graph of small products needs no more. `tiled` takes the
 driver's tiles, for larger products, batches of them, and products in parts.
@@ -62,7 +62,7 @@ _compiled = njit(nogil=True, error_model="numpy", inline="always")
 
 
 class SmallTile:
-    """Emits a tile of some rows by some registers of columns, one of them if masked.
+    """Emitter of a tile of rows by registers of columns; a single one may be masked.
 
     Where there may be fewer rows (FEW), the last of them stands in for the others.
     """
@@ -77,12 +77,12 @@ class SmallTile:
         self.a_step, self.b_row = self._word(A_STEP), self._word(B_ROW)
 
     def emit(self) -> None:
-        """The sums, then what becomes of C."""
+        """Emit the sums, then the update of C."""
         v, b = self.v, self.v.b
         sums = self._one_row() if self.rows == 1 else self._all_rows()
         places = self._across(self._places(self.c, C_ROW))
         alpha, beta = self.alpha, self.beta
-        # Else a fifth of the arithmetic of 4 terms would be to multiply by 1.
+        # Else a fifth of the arithmetic of 4 terms would be products with 1.
         one = b.fcmp_ordered("==", alpha, alpha.type(1.0))
         zero = b.fcmp_ordered("==", beta, beta.type(0.0))
         with b.if_else(b.and_(one, zero)) as (plain, scaled):
@@ -120,7 +120,7 @@ class SmallTile:
         self, lefts: list[Any], offsets: list[Value], across: list[Value],
         sums: list[Any],
     ) -> None:  # fmt: skip
-        """The next term of every sum: rows of A at `offsets` from each of `lefts`."""
+        """Add the next term of every sum: rows of A at `offsets` from `lefts`."""
         v, b = self.v, self.v.b
         for i in range(self.rows):
             group, place = divmod(i, len(offsets))
@@ -131,7 +131,7 @@ class SmallTile:
                 b.store(v.fma(x, row, b.load(total)), total)
 
     def _across(self, starts: Sequence[Value]) -> list[Value]:
-        """The registers of each row, from its start on."""
+        """Return the registers of each row, from its start on."""
         v, width = self.v, self.v.count * self.v.size
         return [
             v.b.add(start, v.whole(j * width)) if j else start
@@ -140,7 +140,7 @@ class SmallTile:
         ]
 
     def _one_row(self) -> list[Value]:
-        """Several terms apart, so that additions do not wait for each other."""
+        """Emit several terms at a time in separate sums, to hide latency."""
         v, b = self.v, self.v.b
         sums = [v.variable(v.zeros()) for _ in range(APART)]
         left, right = v.variable(self.a), v.variable(self.b)
@@ -174,7 +174,7 @@ class SmallTile:
         return b.load(b.gep(words, [self.v.whole(number)]))
 
     def _places(self, start: Value, first_word: int) -> list[Value]:
-        """As many rows from `start` on: an odd multiple of the stride, doubled."""
+        """Return addresses of rows as an odd multiple of the stride, doubled."""
         v, b, found = self.v, self.v.b, [start]
         for i in range(1, min(self.rows, EIGHT)):
             twos = (i & -i).bit_length() - 1
@@ -190,7 +190,7 @@ class SmallTile:
 
 
 def _mask(v: VectorLanes, columns: Value) -> Value:
-    """The first so many lanes, as bits: LLVM would move a comparison into the loop."""
+    """Return the first lanes as bits: LLVM would move a comparison into the loop."""
     b, most = v.b, v.whole(v.count)
     bits = b.sub(b.shl(v.whole(1), v.least(columns, most)), v.whole(1))
     lanes = b.trunc(bits, ir.IntType(v.count))
@@ -199,7 +199,7 @@ def _mask(v: VectorLanes, columns: Value) -> Value:
 
 @contextmanager
 def until(v: VectorLanes, place: Value, stop: Value) -> Iterator[None]:
-    """A loop whose body runs, at least once, until the variable is `stop`."""
+    """Loop until the variable is `stop`, at least once."""
     body, after = v.b.append_basic_block(), v.b.append_basic_block()
     v.b.branch(body)
     v.b.position_at_end(body)
@@ -216,7 +216,7 @@ def _tile(size_of: Callable[[], tuple[int, int]], masked: bool = False) -> Any:
 
 
 def _columns(size_of: Callable[[], tuple[int, int]], masked: bool = False) -> Any:
-    """All rows of as many columns as the tile has; of one row by one register."""
+    """Return the intrinsic of all rows of a tile's columns; one row by one register."""
     rows, registers = (constant(lambda _, i=i: size_of()[i]) for i in range(2))
     tile = _tile(size_of, masked)
     eight = _tile(lambda: (EIGHT, size_of()[1]), masked)
@@ -259,7 +259,7 @@ _wide_column = _columns(lambda: (plan_of().rows, plan_of().vectors))
 
 @_compiled
 def _product(table, a, b, c, alpha, beta):
-    """All rows of C, one register of columns after the other."""
+    """Compute all rows of C, one register of columns after the other."""
     size, lanes = element_bytes(alpha), lanes_of(alpha)
     n, m = load_int64(table, COLUMNS), load_int64(table, ROWS)
     while n > 0:
@@ -271,7 +271,7 @@ def _product(table, a, b, c, alpha, beta):
 
 @_compiled
 def _turn(table, b, rows, panel, alpha):
-    """B stored the other way into the scratch memory."""
+    """Transpose B into the scratch memory."""
     size, lanes = element_bytes(alpha), lanes_of(alpha)
     width = load_int64(table, B_ROW)
     ld = load_int64(table, blas.LDB)
@@ -289,7 +289,7 @@ def _turn(table, b, rows, panel, alpha):
 
 @_compiled
 def _product_by_tiles(table, a, b, c, m, n, alpha, beta, panel):
-    """Some rows at a time, under which all columns pass."""
+    """Compute some rows at a time with all columns."""
     size, lanes = element_bytes(alpha), lanes_of(alpha)
     width = vectors_of(alpha) * lanes
     if load_int64(table, TURNS):
@@ -314,11 +314,11 @@ def _product_by_tiles(table, a, b, c, m, n, alpha, beta, panel):
 
 
 def in_parts(product: Callable[..., None]) -> Callable[..., Callable[..., None]]:
-    """A kernel of products, or of parts of one, each of which `product` computes."""
+    """Return a kernel of products, or of parts of one, each computed by `product`."""
 
     def kernel(number: Callable[[float], Any]) -> Callable[..., None]:
         def parts(operands, table, begin, end, context):
-            """Items of a batch, or parts of one product."""
+            """Compute items of a batch, or parts of one product."""
             alpha = number(load_float64(table, blas.ALPHA))
             beta = number(load_float64(table, blas.BETA))
             panel = load_int64(context, 1)
@@ -335,7 +335,7 @@ def in_parts(product: Callable[..., None]) -> Callable[..., Callable[..., None]]
 
 def _rows(number: Callable[[float], Any]) -> Callable[..., None]:
     def rows(operands, table, begin, end, context):
-        """B where it lies."""
+        """Compute a product with B in place."""
         alpha = number(load_float64(table, blas.ALPHA))
         beta = number(load_float64(table, blas.BETA))
         a = load_int64(operands, load_int64(table, LEFT)) + load_int64(table, LEFT_AT)
@@ -349,7 +349,7 @@ def _rows(number: Callable[[float], Any]) -> Callable[..., None]:
 
 def _turned(number: Callable[[float], Any]) -> Callable[..., None]:
     def turned(operands, table, begin, end, context):
-        """B stored the other way is turned into the scratch memory first."""
+        """Compute a product after transposing B into the scratch memory."""
         alpha = number(load_float64(table, blas.ALPHA))
         beta = number(load_float64(table, blas.BETA))
         size, panel = element_bytes(alpha), load_int64(context, 1)
@@ -373,7 +373,7 @@ _sums = on_lanes("iiiiinni", _row_sums)
 
 
 def _lane_sums(v: VectorLanes, where: Sequence[Value], columns: Value) -> list[Value]:
-    """For each row of B^T the products with A, summed lane by lane."""
+    """Return for each row of B^T the products with A, summed lane by lane."""
     a, b, b_row, k = where
     builder, last = v.b, v.b.mul(v.b.sub(columns, v.whole(1)), b_row)
     offsets = [v.whole(0)]
@@ -396,7 +396,7 @@ def _lane_sums(v: VectorLanes, where: Sequence[Value], columns: Value) -> list[V
 
 def _dots(number: Callable[[float], Any]) -> Callable[..., None]:
     def dots(operands, table, begin, end, context):
-        """One row of A with rows of B^T, both contiguous."""
+        """Compute one row of A with rows of B^T, both contiguous."""
         alpha = number(load_float64(table, blas.ALPHA))
         beta = number(load_float64(table, blas.BETA))
         size, lanes = element_bytes(alpha), lanes_of(alpha)
@@ -423,7 +423,7 @@ _KERNELS = {
 
 @cache
 def small_address(kernel: int, itemsize: int) -> int:
-    """The address of one of them for float32 (4) or float64 (8), compiled if new."""
+    """Return the address of a kernel for float32 (4) or float64 (8)."""
     words = Path(str(blas.__file__)).read_text("utf-8")
     key = kernel_key(f"small product {kernel}, {itemsize} bytes an element\0{words}")
 

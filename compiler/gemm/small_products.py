@@ -1,12 +1,12 @@
-"""Which products one small kernel computes alone, and the table that it reads.
+"""Choice of products that one small kernel computes alone, and the table that it reads.
 
-What the driver does before and between tiles takes longer than the arithmetic of small
-products. A call of 16 x 16 with 4 terms of float32 takes 25 ns so, by the driver 65; of
-16 x 1 with 16 terms 25 and 55; of 16 x 16 with 1 term 16 and 52; of 32 x 32 with 32
-terms 570 and 631 (Zen 4, one core, minima). By tiles in one call 32 x 64 with 64 terms
-took 2260 ns and by the driver 2339 (the arithmetic alone 2220), 64 x 64 with 32 terms
-and A transposed 2288 and 2413, with 16 terms 1199 and 1343. With B stored the other way
-32 x 64 with 64 terms takes 2400 ns where it is turned while tiles run, else 2660.
+The driver's overhead before and between tiles exceeds the arithmetic of small products.
+A call of 16 x 16 with 4 terms of float32 takes 25 ns so, by the driver 65; of 16 x 1
+with 16 terms 25 and 55; of 16 x 16 with 1 term 16 and 52; of 32 x 32 with 32 terms 570
+and 631 (Zen 4, one core, minima). By tiles in one call 32 x 64 with 64 terms took 2260
+ns and by the driver 2339 (the arithmetic alone 2220), 64 x 64 with 32 terms and A
+transposed 2288 and 2413, with 16 terms 1199 and 1343. With B transposed 32 x 64 with 64
+terms takes 2400 ns where it is transposed while tiles run, else 2660.
 
 The choice is a function of sizes and strides alone.
 """
@@ -34,10 +34,10 @@ DEEPEST = 256  # terms of one sum: B stays in the L1 cache
 WIDE = 4  # registers of a row: beyond, and with more than
 FEW_TERMS = 16  # beyond, a row is faster with tiles of several registers
 
-MOST_BYTES = 1 << 15  # of B turned: as large as an L1 cache, half of the scratch memory
+MOST_BYTES = 1 << 15  # of transposed B: an L1 cache, half of the scratch memory
 DEPTH_PER_ROW = 9  # as in tile_driver.py: with fewer rows dots are faster
 
-MOST_TILED = 1 << 20  # terms: beyond, the driver's time is not seen
+MOST_TILED = 1 << 20  # terms: beyond, the driver's overhead is negligible
 MOST_DEPTH, DEEPEST_STRIDED, FLAT = 512, 256, 8  # as in tile_driver.py
 
 ODD = (1, 3, 5, 7)  # multiples of a stride that are words of the table
@@ -46,7 +46,7 @@ Side = tuple[int, int]
 
 
 def describe_small(table: npt.NDArray[np.int64], in_parts: bool = False) -> bool:
-    """Fill in a table that is cut for one of these kernels, if the product is for them.
+    """Fill in a table cut for one of these kernels, if the product suits one.
 
     Of products in parts, by rows, only those by tiles are.
     """
@@ -86,7 +86,7 @@ def describe_small(table: npt.NDArray[np.int64], in_parts: bool = False) -> bool
 
 
 def small_kernel(table: npt.NDArray[np.int64], in_parts: bool = False) -> int | None:
-    """Which of these kernels computes a product, if one does."""
+    """Return the small kernel that computes a product, or None."""
     known: list[int] = table.tolist()
     m, n, k = known[: blas.K + 1]
     narrow = narrow_products.strategy(table) != narrow_products.TILES
@@ -107,7 +107,7 @@ def small_kernel(table: npt.NDArray[np.int64], in_parts: bool = False) -> int | 
 def _kernel_by_tiles(
     m: int, n: int, k: int, a: Side, b: Side, lanes: int
 ) -> int | None:
-    """The kernel that computes a product of some size by tiles, if one does."""
+    """Return the kernel that computes a product of some size by tiles, or None."""
     if k > (MOST_DEPTH if a[1] == 1 or k <= FEW_TERMS else DEEPEST_STRIDED):
         return None
     if b[0] == 1:
@@ -119,7 +119,7 @@ def _kernel_by_tiles(
 
 
 def _sides(known: list[int]) -> tuple[Side, Side]:
-    """A's strides along rows and terms, B's along columns and terms."""
+    """Return A's strides along rows and terms, B's along columns and terms."""
     a = (known[blas.LDA], 1)
     b = (known[blas.LDB], 1)
     if known[blas.A_TRANSPOSED]:
@@ -132,7 +132,7 @@ def _lanes(known: list[int]) -> int:
 
 
 def _kernel(m: int, n: int, k: int, a: Side, b: Side, lanes: int) -> int | None:
-    """The kernel for these strides, of rows (or columns) and of terms."""
+    """Return the kernel for these strides, of rows (or columns) and of terms."""
     if n == 1 or b[0] == 1:
         wide = m == 1 and k > FEW_TERMS and n >= WIDE * lanes
         return None if wide else BY_ROWS
@@ -142,6 +142,6 @@ def _kernel(m: int, n: int, k: int, a: Side, b: Side, lanes: int) -> int | None:
 
 
 def _turned_pays(m: int, n: int, k: int, lanes: int) -> bool:
-    """Whether B may be turned: it is not large, and dots would not be faster."""
+    """Whether B is worth transposing: it is small, and dots would not be faster."""
     padded = (k + -k % lanes) * (n + -n % lanes) * (vector_bytes() // lanes)
     return padded <= MOST_BYTES and (k <= FEW_TERMS or k < DEPTH_PER_ROW * m)

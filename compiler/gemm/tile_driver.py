@@ -1,12 +1,12 @@
-"""Matrix products by tiles of our own: the driver.
+"""Tiled matrix products of our own: the driver.
 
 It cuts a product of any shape into calls of the pieces in product_leaves.py, which
 know the dtype; itself it is compiled once and reads a table: that of blas.py, then the
 pieces' addresses and sizes (see `describe`). The parts of C that may run in parallel
 are cut as there, only smaller, because nothing is packed anew for each.
 
-k is cut into blocks, so that the rows of B in use stay near; from the second block on
-the result is added to. The order of every sum is a function of the shape, so results
+k is cut into blocks, so that the rows of B in use stay in cache; from the second block
+on the result is added to. The order of every sum is a function of the shape, so results
 have the same bits for any number of threads.
 
 Which products come here and which go to OpenBLAS is in choose_product.py.
@@ -51,7 +51,7 @@ FLOPS_PER_PART = 800_000  # 3-8 us on one core, by the processor
 MOST_PARTS = 64
 PART_ROWS, ROWS_MORE = 48, 16
 """At least so many rows, and more in such steps: whole tiles of 4, 8 and 16 rows."""
-NARROW_ROWS = 256  # at least, so that turning B costs little, and A is read at length
+NARROW_ROWS = 256  # at least, to amortise the transposition of B
 PART_COLUMNS = 32  # and more in such steps: whole tiles, and 128 bytes of float32
 DEPTH_PLAIN, DEPTH_STRIDED, DEPTH_PANEL, DEPTH_DOTS = 512, 256, 256, 8192
 # Dots cost about 1 + 44 / k of what a product has to, panels 1 + 5 / m.
@@ -59,12 +59,12 @@ FEW_ROWS, DEPTH_PER_ROW = 32, 9
 FEW_TERMS = 16  # up to here B is small
 FLAT = 8  # terms: up to here writing C takes the time, which is better done by rows
 MOST_ROWS = 1 << 40
-FEW_THIN = 4  # rows of A under which rows of B stream past; up to MOST_THIN where far:
-FAR_BYTES = 12_000_000  # of B, which does not stay in a cache then
+FEW_THIN = 4  # rows of A for which B is streamed; up to MOST_THIN if B is out of cache:
+FAR_BYTES = 12_000_000  # of B, too large for the caches
 TWO_BYTES = 1 << 20  # of B, beyond which it streams under two rows as well
-THIN_BYTES = 1024  # of a row at least: shorter ones are left too soon
+THIN_BYTES = 1024  # of a row at least: shorter streams end too soon
 THIN_COLUMNS = 512  # of a part at least, so that rows are read at some length
-CHUNK_BYTES = 1 << 18  # of B, while rows pass: a part of any L2 cache
+CHUNK_BYTES = 1 << 18  # of B per pass over rows: a part of any L2 cache
 DEPTH_UNIT = 16
 PANEL_BYTES = (2 * DEPTH_PANEL + DEPTH_UNIT) * 128
 
@@ -81,7 +81,7 @@ NONE, REST, ALL = range(3)
 def describe(
     kernel: GemmKernel, values: Mapping[str, int], rows: int = 0
 ) -> npt.NDArray[np.int64]:
-    """The table of a product, for whichever kernel shall compute it.
+    """Return the table of a product, for whichever kernel computes it.
 
     In parts of so many `rows`, if given.
     """
@@ -94,7 +94,7 @@ def describe(
 
 
 def stands_alone(table: npt.NDArray[np.int64]) -> bool:
-    """Whether a product is computed whole, by OpenBLAS, or in parts of its own."""
+    """Whether a product is one item: whole, by OpenBLAS, or in its own parts."""
     m, n, k = (int(size) for size in table[: blas.K + 1])
     if not ours(m, n, k, int(table[blas.BYTES])) or parts_of(m, n, k) != (m, n):
         return True
@@ -102,14 +102,14 @@ def stands_alone(table: npt.NDArray[np.int64]) -> bool:
 
 
 def work_of(table: npt.NDArray[np.int64]) -> int:
-    """The work of a product in additions."""
+    """Return the work of a product in additions."""
     return int(blas.additions(table[None])[0])
 
 
 def described(
     table: npt.NDArray[np.int64], part: tuple[int, int] | None = None
 ) -> npt.NDArray[np.int64]:
-    """The table with what this kernel needs; the pieces are compiled."""
+    """Return the table filled in for this kernel, whose parts are compiled."""
     m, n, k = (int(size) for size in table[: blas.K + 1])
     blas.cut(table, part or parts_of(m, n, k), FLOPS_PER_PART)
     table[blas.FUNCTION] = 0
@@ -152,7 +152,7 @@ def described(
 
 
 def _has_few_rows(table: npt.NDArray[np.int64], m: int, n: int, k: int) -> bool:
-    """Whether the rows of B stream past: under few of A, and C = A B or A B + C."""
+    """Whether B is streamed: few rows of A, and C = A B or A B + C."""
     alpha, beta = table[ALPHA : BETA + 1].view(np.float64)
     row = n * int(table[blas.BYTES])
     most = MOST_THIN if k * row >= FAR_BYTES else FEW_THIN
@@ -183,12 +183,12 @@ def _choose_loops(
 
 
 def by_dots(m: int, k: int) -> bool:
-    """Whether dot products beat panels for A B^T with m rows: either has a price."""
+    """Whether dot products beat panels for A B^T with m rows."""
     return m <= FEW_ROWS and k >= DEPTH_PER_ROW * m
 
 
 def dot_depth(k: int) -> int:
-    """Terms that the lanes of a vector add up before their sum is added to others.
+    """Return the terms that lanes accumulate before their sum is added to others.
 
     A sum then passes through about the square root of ``k / lanes`` additions, twice.
 
@@ -199,7 +199,7 @@ def dot_depth(k: int) -> int:
 
 
 def parts_of(m: int, n: int, k: int) -> tuple[int, int]:
-    """(rows, columns) per part of C, from sizes alone.
+    """Return (rows, columns) per part of C, from sizes alone.
 
     Cut along the axis whose parts two and four workers share more evenly, else along
     columns: what transposes B then does so once, and a worker that computes the same
@@ -219,7 +219,7 @@ def parts_of(m: int, n: int, k: int) -> tuple[int, int]:
 
 
 def _shared_part(length: int, wanted: int, least: int, step: int) -> int:
-    """What cuts `length` into about `wanted` even shares, `least` and some steps more.
+    """Return a chunk size that divides `length` evenly into about `wanted` chunks.
 
     From half as many parts to a third more.
     """
@@ -230,7 +230,7 @@ def _shared_part(length: int, wanted: int, least: int, step: int) -> int:
 
 
 def addresses(tables: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The kernel that computes the product of each table."""
+    """Return the kernel that computes the product of each table."""
     return np.array(
         [
             int(table[blas.DIRECT]) or _address(bool(table[blas.FUNCTION]))
@@ -251,7 +251,7 @@ _call_5, _call_7, _call_11, _call_12 = (caller(count) for count in (5, 7, 11, 12
 
 @_compiled
 def _tiled(table, a, a_row, a_step, b, b_row, c, c_row, m, n, panel):
-    """One product. B is read where it lies up to column `whole`, then by panels.
+    """Compute one product; B is read in place up to column `whole`, then by panels.
 
     Where it lies, all columns of C pass under a strip of rows, or under all rows; a
     panel of columns passes under all rows.
@@ -291,7 +291,7 @@ def _tiled(table, a, a_row, a_step, b, b_row, c, c_row, m, n, panel):
 
 @_compiled
 def _one(table, a, b, c, m, n, panel):
-    """One product of m x n, from the addresses of the first elements."""
+    """Compute one product of m x n, from the addresses of the first elements."""
     k, c_row = load_int64(table, blas.K), load_int64(table, blas.LDC)
     size = load_int64(table, blas.BYTES)
     a_row, b_row = load_int64(table, blas.LDA), load_int64(table, blas.LDB)
@@ -334,7 +334,7 @@ def _one(table, a, b, c, m, n, panel):
 
 
 def _gemm(operands, table, begin, end, context):
-    """Items `begin` to `end` of the product that the table describes."""
+    """Compute items `begin` to `end` of the product that the table describes."""
     panel = load_int64(context, 1)
     for item in range(begin, end):
         m, n, a, b, c, first, last = blas.part(table, item)
@@ -344,7 +344,7 @@ def _gemm(operands, table, begin, end, context):
 
 
 def kernel_address() -> int:
-    """The address of the driver, compiled at the first call on a machine."""
+    """Return the address of the driver, compiled at the first call on a machine."""
     files = (__file__, str(blas.__file__), str(pointers.__file__))
     key = kernel_key("\0".join(Path(file).read_text("utf-8") for file in files))
     return compiled_once(_gemm, key)

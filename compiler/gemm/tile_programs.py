@@ -1,8 +1,8 @@
-"""What a loop does with each element, as steps that run between those of a product.
+"""Tile programs: an elementwise loop as steps interleaved with those of a product.
 
 A step names the steps and operands that it takes (see schemes.Update). Loops are over
-all elements or over rows and columns; what a step reads lies where the product's result
-would, or is one element for each column, or one for all.
+all elements or over rows and columns; an operand of a step has the layout of the
+product's result, or one element for each column, or one for all.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OPERATIONS = {"*": "multiply", "+": "add", "-": "subtract"} | {
 
 @dataclass(frozen=True, slots=True)
 class TileProgram:
-    """What a loop does per element: steps, and the operands that they name."""
+    """Elementwise loop as steps, with the operands that they name."""
 
     steps: tuple[Act, ...]
     operands: tuple[Operand, ...]
@@ -46,14 +46,14 @@ class TileProgram:
 
 @dataclass(frozen=True, slots=True)
 class Reaches:
-    """What an index of axis 0 touches of the result, and of a row of its columns."""
+    """Ranges that an index of axis 0 touches: of the result, and of its columns."""
 
     result: Reach
     columns: Reach
 
 
 def program_of(loop: LoopKernel, made: int, reaches: Reaches) -> TileProgram | None:
-    """The steps of a loop over elements; None where it does something else.
+    """Return the steps of an elementwise loop; None if it has other statements.
 
     `made` is the buffer that the product would write.
     """
@@ -68,7 +68,7 @@ def program_of(loop: LoopKernel, made: int, reaches: Reaches) -> TileProgram | N
 
 
 def _statements(loop: LoopKernel) -> list[Statement] | None:
-    """What is done for each element; None where loops are not one in the other."""
+    """Return the statements for each element; None unless perfectly nested."""
     found: list[Statement] = []
     body: Sequence[Statement] = loop.body
     for axis in range(len(loop.axes)):
@@ -81,7 +81,7 @@ def _statements(loop: LoopKernel) -> list[Statement] | None:
 
 
 class _Writing:
-    """The steps of a loop that have been written."""
+    """Steps of a loop that have been written."""
 
     def __init__(self, loop: LoopKernel, made: int, reaches: Reaches) -> None:
         self.loop, self.made, self.reaches_of = loop, made, reaches
@@ -98,11 +98,11 @@ class _Writing:
         self.reaches: list[Reach] = []
 
     def program(self) -> TileProgram:
-        """All of them."""
+        """Return the whole program."""
         return TileProgram(tuple(self.steps), tuple(self.operands), tuple(self.reaches))
 
     def take(self, statement: Statement) -> bool:
-        """Write a statement; False where that cannot be."""
+        """Write a statement; return False where that is impossible."""
         match statement:
             case Number() if statement.dtype == self.dtype:
                 number = float(statement.value)
@@ -145,7 +145,7 @@ class _Writing:
         return number >= 0 and self._add(load.result, "single", number, start)
 
     def _load_wide(self, load: Load, operand: Operand, start: int) -> bool:
-        """One number of float64, which the loop then rounds: a learning rate."""
+        """Load one float64 number that the loop then rounds: a learning rate."""
         if load.dtype != FLOAT64 or any(load.access.strides):
             return False
         number = self._operand(operand, "read", Reach(0, start, start))
@@ -180,7 +180,7 @@ class _Writing:
         return name is not None and self._add(compute.result, name, *places)
 
     def _operand(self, operand: Operand, mode: Mode, reach: Reach) -> int:
-        """The operand of a buffer; -1 where it would be read in two ways."""
+        """Return the operand of a buffer; -1 where it would be read in two ways."""
         number = self.place.setdefault(operand.buffer, len(self.operands))
         if number == len(self.operands):
             self.operands.append(replace(operand, mode=mode))

@@ -48,7 +48,7 @@ _TEMPORARY = ".part"
 _WRITES_PER_SCAN = 64  # on average: most processes write less and would scan each
 _STALE_SECONDS = 3600.0
 _CHANGED = (AttributeError, KeyError, RuntimeError, TypeError, ValueError)
-"""What another Numba than the tested ones may raise where its insides are used."""
+"""Errors of untested Numba versions where private parts are used."""
 _LOST = "and cannot be kept on disk"
 _LIBRARIES = (numba, llvmlite)
 _GENERATORS = ("codegen", "gemm", "cuda/source")
@@ -56,7 +56,7 @@ _GENERATORS = ("codegen", "gemm", "cuda/source")
 
 @dataclass(frozen=True, slots=True)
 class CachedKernel:
-    """A kernel in this process: its address, whether it was known, and why not."""
+    """Kernel in this process: its address, whether it was cached, and why not."""
 
     address: int
     hit: bool
@@ -73,7 +73,7 @@ class Cache:
         self._lock = threading.RLock()
 
     def get(self, key: str, compile_it: Callable[[], Any]) -> CachedKernel:
-        """The kernel of `key`; `compile_it` is called if it is neither here nor there.
+        """Return the kernel of `key`, from memory, disk or else `compile_it`.
 
         It returns something with an address that has object code. One thread at a time
         compiles; a kernel that is in memory is returned at once.
@@ -103,7 +103,7 @@ class Cache:
         )
 
     def text(self, name: str, make: Callable[[], str]) -> str:
-        """What `make` gives, or has given for `name` to a process before this."""
+        """Return the cached text of `name`; if there is none, make and store it."""
         key = kernel_key(name)
         stored, _ = read_entry(self.path(key), key)
         if stored is not None:
@@ -113,11 +113,11 @@ class Cache:
         return made
 
     def path(self, key: str) -> Path:
-        """The file of an entry."""
+        """Return the file of an entry."""
         return self.folder / f"{key}{_SUFFIX}"
 
     def write(self, key: str, stored: ObjectCode | None) -> bool:
-        """Keep an entry; False if there is none or the disk refuses."""
+        """Store an entry; False if there is none or the disk refuses."""
         if stored is None:
             return False
         try:
@@ -130,12 +130,12 @@ class Cache:
         return True
 
     def renew_lock(self) -> None:
-        """In a forked child: a lock that no lost thread holds."""
+        """Replace the lock in a forked child: its holder may not exist there."""
         self._lock = threading.RLock()
 
 
 def _linked(stored: ObjectCode) -> internals.Linked | None:
-    """The code in this process; None where this Numba cannot link it."""
+    """Link the code into this process; None where this Numba cannot."""
     try:
         return internals.load_object_code(stored)
     except _CHANGED:
@@ -143,7 +143,7 @@ def _linked(stored: ObjectCode) -> internals.Linked | None:
 
 
 def _object_code(callback: Any) -> ObjectCode | None:
-    """The code to be stored; None where this Numba does not give it."""
+    """Return the code to store; None where this Numba does not give it."""
     try:
         return internals.object_code(callback)
     except _CHANGED:
@@ -151,14 +151,14 @@ def _object_code(callback: Any) -> ObjectCode | None:
 
 
 def entry_bytes(key: str, stored: ObjectCode) -> bytes:
-    """An entry as it lies on disk."""
+    """Return an entry as it lies on disk."""
     header = {"key": key, "symbol": stored.symbol}
     rest = json.dumps(header).encode() + b"\n" + stored.code
     return _MAGIC + hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
 
 
 def read_entry(path: Path, key: str) -> tuple[ObjectCode | None, str]:
-    """The entry at `path`, or None; and what was found there."""
+    """Return the entry at `path`, or None, and the state of the file."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -174,7 +174,7 @@ def read_entry(path: Path, key: str) -> tuple[ObjectCode | None, str]:
 
 
 def _verified(data: bytes, key: str) -> ObjectCode | None:
-    """The object code in `data`, if every byte is as it was written."""
+    """Return the object code in `data`, if its checksum is right."""
     start = len(_MAGIC) + 65
     rest = data[start:]
     total = hashlib.sha256(rest).hexdigest().encode()
@@ -188,7 +188,7 @@ def _verified(data: bytes, key: str) -> ObjectCode | None:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file that is either whole or not there."""
+    """Write a file atomically."""
     number, name = tempfile.mkstemp(suffix=_TEMPORARY, dir=path.parent)
     try:
         with os.fdopen(number, "wb") as file:
@@ -232,14 +232,14 @@ def _files(folder: Path) -> list[Path]:
 
 
 def kernel_key(text: str) -> str:
-    """The key of canonical kernel source."""
+    """Return the key of canonical kernel source."""
     parts = (text, *environment())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 @cache
 def environment() -> tuple[str, ...]:
-    """What machine code depends on besides its source."""
+    """Return the versions and options that machine code depends on."""
     processor = asdict(internals.target()).values()
     versions = (f"{library.__name__}={library.__version__}" for library in _LIBRARIES)
     own = f"staticgrad={_version()}"
@@ -263,7 +263,7 @@ def _version() -> str:
 
 
 def cache_folder() -> Path:
-    """STATICGRAD_CACHE_DIR, or `staticgrad` in the user's cache folder."""
+    """Return STATICGRAD_CACHE_DIR, or `staticgrad` in the user's cache folder."""
     named = os.environ.get("STATICGRAD_CACHE_DIR")
     if named:
         return Path(named).expanduser()
@@ -277,7 +277,7 @@ def cache_folder() -> Path:
 
 @cache
 def default_cache() -> Cache:
-    """The cache of this process."""
+    """Return the cache of this process."""
     found = Cache(cache_folder())
     internals.hold_compiler_over_fork()
     if hasattr(os, "register_at_fork"):

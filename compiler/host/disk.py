@@ -1,4 +1,4 @@
-"""What keys of caches say of files, and Numba's own cache.
+"""Stamps of source files for cache keys, and Numba's own cache.
 
 Numba's key of a cached function covers that function and its file only, not the
 functions that it calls. A stamp of all files, as a free variable, makes it complete.
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def stamp_of(*files: str | None) -> str:
-    """A hash of the names of `files` and of what is in them."""
+    """Return a hash of the names and contents of `files`."""
     total = hashlib.sha256()
     for file in files:
         with open(str(file), "rb", buffering=0) as opened:
@@ -25,7 +25,7 @@ def stamp_of(*files: str | None) -> str:
 
 
 def cached_or_not(build: Callable[[str, bool], T], stamp: str) -> T:
-    """What ``build(stamp, cache)`` gives, with the cache if it works.
+    """Return ``build(stamp, cache)``, without the cache if that fails.
 
     `build` has to compile, so that whatever is wrong with the cache's folder
     (read-only, full, corrupt) shows there; then it compiles without.

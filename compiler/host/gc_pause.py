@@ -1,8 +1,8 @@
-"""Python's garbage collector while something large is made.
+"""Pauses of Python's garbage collector while something large is made.
 
-Looking for garbage among objects that all live on brings nothing, and makes it more
-likely that all objects of the process are looked at: with Numba imported that takes
-70 ms, as long as a small graph takes to compile.
+A collection among objects that all survive frees nothing, and makes a full collection
+more likely: with Numba imported that takes 70 ms, as long as a small graph takes to
+compile.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """The collector waits, if it runs at all.
+    """Pause the collector, if it runs at all.
 
     >>> import gc
     >>> with without_collections():
@@ -31,5 +31,5 @@ def without_collections() -> Iterator[None]:
 
 
 def collect_young() -> None:
-    """Free what was made lately and is not used any more: cycles, such as modules."""
+    """Collect recent garbage: cycles, such as modules."""
     gc.collect(0)

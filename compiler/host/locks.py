@@ -1,4 +1,4 @@
-"""Locks that a forked child finds open.
+"""Locks that are released in forked children.
 
 A thread that holds a lock while another one forks is not in the child, so nobody would
 ever release it there. What the lock protects is as it was at that moment: a plan that
@@ -15,7 +15,7 @@ _made: WeakSet[threading.Lock] = WeakSet()
 
 
 def fork_safe_lock() -> threading.Lock:
-    """A lock that is open in a forked child, whoever held it in the parent."""
+    """Return a lock that is open in a forked child, whoever held it in the parent."""
     lock = threading.Lock()
     _made.add(lock)
     return lock

@@ -1,4 +1,4 @@
-"""Everything that is used of Numba beyond its documentation, one function each.
+"""Private parts of Numba, one function each.
 
 Numba's documented ``cfunc`` compiles a kernel, but gives no access to its object code.
 These functions take it out, link it, and say for which processor it was made. Others
@@ -66,7 +66,7 @@ class ObjectCode:
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """Machine code in this process: where its function is."""
+    """Machine code in this process, and the address of its function."""
 
     address: int
     stored: ObjectCode
@@ -79,18 +79,18 @@ def target() -> CompileTarget:
 
 
 def options() -> tuple[str, ...]:
-    """Numba's settings that change the code which it makes."""
+    """Return Numba's settings that affect its code."""
     return tuple(f"{name}={getattr(config, name, None)}" for name in _OPTIONS)
 
 
 def compile_callback(function: Callable[..., Any], arguments: int) -> Any:
-    """A C callback ``void f(intp, ...)`` of a Python function."""
+    """Compile a Python function to a C callback ``void f(intp, ...)``."""
     signature = types.void(*[types.intp] * arguments)
     return cfunc(signature, error_model="numpy")(function)
 
 
 def object_code(callback: Any) -> ObjectCode:
-    """The machine code of a compiled function or C callback."""
+    """Return the machine code of a compiled function or C callback."""
     if isinstance(callback, Linked):
         return callback.stored
     _, _, (code, _) = callback._library.serialize_using_object_code()
@@ -113,7 +113,7 @@ def load_object_code(stored: ObjectCode) -> Linked:
 
 @cache
 def _make_runtime_known() -> None:
-    """Let LLVM find Numba's runtime, or it would end the process.
+    """Register Numba's runtime with LLVM, which would end the process otherwise.
 
     Numba does so only where it compiles, and code that calls it may come from disk.
     """
@@ -123,25 +123,25 @@ def _make_runtime_known() -> None:
 
 @cache
 def module_header() -> tuple[str, str]:
-    """Triple and data layout of modules for the target."""
+    """Return triple and data layout of modules for the target."""
     return llvm.get_process_triple(), _codegen()._data_layout
 
 
 def compile_module(module: IRModule) -> ObjectCode:
-    """The machine code of LLVM IR."""
+    """Compile LLVM IR to machine code."""
     with global_compiler_lock:
         code = _codegen()._tm.emit_object(_optimised(module))
     return ObjectCode(module.symbol, code)
 
 
 def assembly(module: IRModule) -> str:
-    """The assembly text of LLVM IR, for tests of what vectorises."""
+    """Compile LLVM IR to assembly text, for tests of what vectorises."""
     with global_compiler_lock:
         return str(_codegen()._tm.emit_assembly(_optimised(module)))
 
 
 def _optimised(source: IRModule) -> Any:
-    """One run of LLVM's pipeline."""
+    """Run LLVM's pipeline once."""
     machine = _codegen()._tm
     module = llvm.parse_assembly(source.text)
     module.verify()
@@ -159,30 +159,30 @@ def _optimised(source: IRModule) -> Any:
 
 
 def definition_of(function: Any) -> tuple[Callable[..., Any], bool] | None:
-    """The typing function of an intrinsic, and whether it wants literals."""
+    """Return an intrinsic's typing function, and whether it takes literals."""
     if isinstance(function, _Intrinsic):
         return function._defn, function._prefer_literal
     return None
 
 
 def of_numbers(function: Any) -> Any:
-    """The function that numba.vectorize made a ufunc of, anything else as it is."""
+    """Return the function inside a ufunc of numba.vectorize, anything else as it is."""
     return function._dispatcher.py_func if isinstance(function, DUFunc) else function
 
 
 def typing_context() -> Any:
-    """What intrinsics get first."""
+    """Return Numba's CPU typing context."""
     return cpu_target.typing_context
 
 
 def target_context() -> Any:
-    """What code of intrinsics gets first."""
+    """Return Numba's CPU target context."""
     return cpu_target.target_context
 
 
 @cache
 def _refresh() -> None:
-    """Let both contexts know Numba's operators, as compiling a function would."""
+    """Load Numba's operators into both contexts, as compiling a function would."""
     typing_context().refresh()
     target_context().refresh()
 
@@ -191,7 +191,7 @@ def _refresh() -> None:
 def operator_of(
     function: Callable[..., Any], kinds: tuple[Any, ...]
 ) -> tuple[Any, Callable[..., Any]]:
-    """Numba's type of an operator's result, and ``emit(builder, values)``.
+    """Return the Numba type of an operator's result, and ``emit(builder, values)``.
 
     Raises TypeError for types that the operator does not take; `emit` LookupError where
     Numba calls a function for it.
@@ -215,7 +215,7 @@ def operator_of(
 
 @cache
 def _engine() -> Any:
-    """An engine that links and compiles nothing; what it has linked stays.
+    """Return an engine that only links; what it has linked stays.
 
     The module that llvmlite wants goes again, or the first link would compile it.
     """
@@ -228,7 +228,7 @@ def _engine() -> Any:
 
 
 def overload(function: Any, kinds: tuple[Any, ...]) -> Any:
-    """What Numba compiled of a dispatcher for arguments of `kinds`."""
+    """Return the compilation of a dispatcher for arguments of `kinds`."""
     if kinds not in function.overloads:
         function.compile(kinds)
     return function.overloads[kinds]
@@ -237,7 +237,7 @@ def overload(function: Any, kinds: tuple[Any, ...]) -> Any:
 def call_without_raising(
     context: Any, builder: Any, compiled: Any, args: Sequence[Any]
 ) -> tuple[Any, Any]:
-    """Emit a call of `compiled`: how it went, and its result."""
+    """Emit a call of `compiled`; return its status and result."""
     context.add_linking_libs((compiled.library,))
     signature = compiled.signature
     status, value = context.call_internal_no_propagate(
@@ -250,7 +250,7 @@ def array_value(
     context: Any, builder: Any, kind: Any, address: Any, extents: Sequence[Any],
     item_bytes: int,
 ) -> Any:  # fmt: skip
-    """Emit an array that looks at memory which is not its own, in C order."""
+    """Emit an array over memory that is not its own, in C order."""
     word = ir.IntType(64)
     array = arrayobj.make_array(kind)(context, builder)
     steps: list[Any] = []
@@ -270,7 +270,7 @@ def array_value(
 
 
 def element_bytes(kind: Any) -> int:
-    """The size in memory of a number of Numba's type `kind`."""
+    """Return the size in memory of a number of Numba's type `kind`."""
     return int(as_dtype(kind).itemsize)
 
 
@@ -290,7 +290,7 @@ class _Raised(ctypes.Structure):
 
 
 def raised(address: int) -> tuple[type[BaseException], tuple[Any, ...], Any]:
-    """Class, arguments and (function, file, line) of the record at `address`."""
+    """Return class, arguments and (function, file, line) of the record at `address`."""
     record = _Raised.from_address(address)
     pickled = ctypes.string_at(record.data, record.size)
     if record.alloc > 0:
@@ -302,7 +302,7 @@ def raised(address: int) -> tuple[type[BaseException], tuple[Any, ...], Any]:
 
 
 def _unwrapped(record: _Raised) -> tuple[Any, ...]:
-    """The computed arguments; code of another process has no environment yet."""
+    """Return the computed arguments; code of another process has no environment yet."""
     unwrap = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p)(record.unwrap)
     try:
         found: tuple[Any, ...] = unwrap(record.extra)
@@ -321,7 +321,7 @@ _ENVIRONMENT = Environment({})
 
 
 def hold_compiler_over_fork() -> None:
-    """Let a fork wait until no thread compiles, so that the child can compile too.
+    """Make a fork wait until no thread compiles, so that the child can compile too.
 
     llvmlite has a lock of its own, which is also taken without Numba's, such as when
     object code is taken out of a library.

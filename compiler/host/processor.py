@@ -1,4 +1,4 @@
-"""What the processor can do, asked of LLVM instead of a table of names.
+"""Features of the processor, asked of LLVM instead of a table of names.
 
 NUMBA_CPU_NAME and NUMBA_CPU_FEATURES are respected, because the question goes to the
 target for which Numba compiles. It is asked once per machine: the answer is kept beside
@@ -30,30 +30,30 @@ define <16 x float> @sum(<16 x float> %x, <16 x float> %y) {
 
 
 def has_fma() -> bool:
-    """True if x * y + z in one rounding is an instruction, not a call of libm."""
+    """Whether x * y + z in one rounding is an instruction, not a call of libm."""
     return "fmadd" in _assembly()
 
 
 def has_half() -> bool:
-    """True if float16 is converted by instructions, not by calls of a library."""
+    """Whether float16 is converted by instructions, not by library calls."""
     return "__extendhfsf2" not in _assembly()
 
 
 @cache
 def vector_bytes() -> int:
-    """The width of the widest vector registers: 16, 32 or 64 bytes."""
+    """Return the width of the widest vector registers: 16, 32 or 64 bytes."""
     widths = {"zmm": 64, "ymm": 32}
     return next((size for name, size in widths.items() if name in _assembly()), 16)
 
 
 def registers() -> int:
-    """How many vector registers there are: 32 with AVX-512 and on 64-bit ARM."""
+    """Return the number of vector registers: 32 with AVX-512 and on 64-bit ARM."""
     arm = internals.target().triple.startswith(("aarch64", "arm64"))
     return 32 if vector_bytes() == 64 or arm else 16
 
 
 @cache
 def _assembly() -> str:
-    """What LLVM makes of the questions."""
+    """Return LLVM's assembly of the questions."""
     module = internals.IRModule("", _QUESTIONS)
     return default_cache().text("processor", lambda: internals.assembly(module))

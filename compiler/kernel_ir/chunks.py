@@ -1,4 +1,4 @@
-"""How a kernel's outer loop is cut into chunks.
+"""Chunks of a kernel's outer loop.
 
 Chunks are functions of sizes alone, never of the number of threads, and serial runs
 walk the same ones. So sums come out with the same bits however many threads run.
@@ -15,12 +15,12 @@ MOST_CHUNKS = 64
 ADDITIONS_PER_CHUNK = 133_000  # about 20 us at 0.15 ns per addition, vectorised
 WHOLE_LINES = 64  # elements: a whole number of cache lines for every dtype
 CUT_AT_LINES = 256  # indices per chunk from which the rounding costs little balance
-FEW_CHUNKS = 16  # below, one chunk more or less for a worker shows
-TEAMS = (2, 4)  # numbers of workers that share few chunks evenly
+FEW_CHUNKS = 16  # below, an uneven division among workers costs time
+TEAMS = (2, 4)  # numbers of workers considered for few chunks
 
 
 def chunking(kernel: LoopKernel, values: Mapping[str, int]) -> tuple[int, int]:
-    """(number of chunks, indices of axis 0 per chunk) of `kernel`, sizes given.
+    """Return (number of chunks, indices of axis 0 per chunk) of `kernel`.
 
     There is at least one chunk and at least one index per chunk: a kernel over an empty
     axis is launched once, on the empty range, so that it can write its identities.
@@ -32,7 +32,7 @@ def chunking(kernel: LoopKernel, values: Mapping[str, int]) -> tuple[int, int]:
 
 
 def cut(rows: int, row_cost: int, least_rows: int = 1) -> tuple[int, int]:
-    """(chunks, rows per chunk) for `rows` of `row_cost` additions each.
+    """Return (chunks, rows per chunk) for `rows` of `row_cost` additions each.
 
     A chunk has at least `least_rows`, the last one aside.
 
@@ -50,7 +50,7 @@ def cut(rows: int, row_cost: int, least_rows: int = 1) -> tuple[int, int]:
 
 
 def longest_share(length: int, size: int) -> int:
-    """What the worker with most has of `length`, summed over teams, in such chunks.
+    """Return the longest share of any worker in such chunks, summed over teams.
 
     >>> longest_share(28, 7), longest_share(28, 8)
     (21, 24)

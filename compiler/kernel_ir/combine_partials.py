@@ -1,4 +1,4 @@
-"""The last step of a reduction over chunks, as an ordinary kernel.
+"""Final combination of a reduction over chunks, as a LoopKernel.
 
 A kernel that reduces over its chunked axis leaves one slot per chunk. Combining them
 is a loop nest like others, so it is generated like others: ``out[i]`` is the
@@ -31,7 +31,7 @@ _TOTAL, _ELEMENT = 0, 1
 
 
 def slots_and_out(kernel: FinishKernel) -> tuple[Operand, Operand]:
-    """The operand with a slot per chunk, and the one that is written."""
+    """Return the operand with a slot per chunk, and the one that is written."""
     first, second = kernel.operands
     return (first, second) if first.mode == "read" else (second, first)
 
@@ -50,7 +50,7 @@ def stands_for(kernels: Sequence[Step], dropped: Container[int]) -> dict[int, in
 
 
 def loop_of(kernel: FinishKernel) -> LoopKernel:
-    """The loop nest that does what `kernel` says."""
+    """Return the loop nest of a finish."""
     slots, out = slots_and_out(kernel)
     element = Load(_ELEMENT, Access(0, (1, EXTENT)), kernel.dtype)
     over_chunks = (
@@ -79,5 +79,5 @@ def loop_of(kernel: FinishKernel) -> LoopKernel:
 def finish_values(
     kernel: FinishKernel, chunks: int, values: Mapping[str, int]
 ) -> dict[str, int]:
-    """What the symbols of `loop_of(kernel)` are."""
+    """Return the values of the symbols of `loop_of(kernel)`."""
     return {"extent": evaluate(kernel.extent, values), "chunks": chunks}

@@ -65,7 +65,7 @@ class Flat:
 
 
 def flatten(schedule: Schedule) -> Flat:
-    """`schedule` and all that is nested in it."""
+    """Return `schedule` and all that is nested in it."""
     flattening = _Flattening(schedule)
     flattening.walk(schedule, list(range(len(schedule.buffers))), ())
     return flattening.finish()
@@ -105,7 +105,7 @@ class _Flattening:
             self._commit()
 
     def finish(self) -> Flat:
-        """What was found."""
+        """Return the flattened schedule."""
         schedule = replace(
             self.root,
             buffers=tuple(self.buffers),
@@ -301,7 +301,7 @@ class _Flattening:
 
 @dataclass(frozen=True, slots=True)
 class FlatPlan:
-    """A Plan over the buffers and kernels of a Flat.
+    """Plan over the buffers and kernels of a Flat.
 
     `offsets` count from the start of the whole arena, -1 for what is not in it;
     `last[b]` is the place of the last instruction that uses b. `regions` are those of
@@ -347,7 +347,7 @@ def flat_plan(flat: Flat, plan: Plan) -> FlatPlan:
 def _find_plans(
     plan: Plan, path: Path, start: int, found: dict[Path, tuple[Plan, int]]
 ) -> None:
-    """The plan of each body, and where its arena begins."""
+    """Collect the plan of each body, and the offset of its arena."""
     found[path] = (plan, start)
     for position, bodies in enumerate(plan.bodies):
         kernel = plan.schedule.kernels[position]

@@ -1,6 +1,4 @@
-"""What a kernel of a schedule that trains is for: it leads to an output, to new values
-of parameters and states only, or it writes them.
-"""
+"""Roles of the kernels of a training schedule: forward, backward or update."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ Role: TypeAlias = Literal["forward", "backward", "update"]
 
 
 def kernel_roles(schedule: Schedule) -> list[Role] | None:
-    """The role of each kernel; None where nothing but states is worked for."""
+    """Return the role of each kernel; None where it serves states alone."""
     needed = set(schedule.outputs) | set(schedule.finite)
     roles: list[Role] = []
     for kernel in reversed(schedule.kernels):

@@ -1,4 +1,4 @@
-"""Kernels: units of native work, from which source for every target is generated.
+"""Kernels: units of native work, the source for every target.
 
 A LoopKernel is a nest of loops over `axes` with an SSA body: each value is assigned
 once (registers of reductions aside) and carries the dtype it has. Axis 0 is the chunked
@@ -43,7 +43,7 @@ def inside(extent: Dim) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One buffer as a kernel sees it.
+    """Buffer as a kernel sees it.
 
     `per_chunk`: the buffer has one slot per chunk, and the kernel writes its own slot;
     `slot` elements apart. A Finish kernel combines the slots.
@@ -58,7 +58,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """`extent` elements of memory that each thread has to itself."""
+    """Scratch of `extent` elements, private to each thread."""
 
     dtype: DType
     extent: Dim
@@ -66,7 +66,7 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An element: ``offset + sum(strides[a] * index of axis a) + dynamic``.
+    """Element at ``offset + sum(strides[a] * index of axis a) + dynamic``.
 
     `operand` counts operands from 0; scratch number s is -1 - s. `dynamic` is a pair of
     an int64 value, the result of a CheckIndex or of `inside`, and its stride.
@@ -80,7 +80,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """``result = number``."""
+    """Literal: ``result = number``."""
 
     result: int
     value: float | int | bool
@@ -89,7 +89,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """``result = memory[access]``."""
+    """Load: ``result = memory[access]``."""
 
     result: int
     access: Access
@@ -112,7 +112,7 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """``result = offset + sum(strides[a] * index of axis a)``, an int64."""
+    """Index: ``result = offset + sum(strides[a] * index of axis a)``, an int64."""
 
     result: int
     strides: tuple[Dim, ...]
@@ -121,9 +121,9 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class CheckIndex:
-    """``result = value wrapped to 0..extent-1``; a bad one is reported and becomes 0.
+    """Index check: ``value`` wrapped to 0..extent-1; a bad one is reported, and 0.
 
-    `position` is an int64 value that tells which element of the index is bad. With
+    `position` is an int64 value, the number of the bad element of the index. With
     extent 0 nothing may be read: the kernel is launched on an empty range.
     """
 
@@ -137,7 +137,7 @@ class CheckIndex:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """``memory[access] = value``."""
+    """Store: ``memory[access] = value``."""
 
     access: Access
     value: int
@@ -145,7 +145,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """An array that a function sees: `shape` in C order, its first element `first`."""
+    """Array that a function sees: `shape` in C order, its first element `first`."""
 
     first: Access
     shape: tuple[Dim, ...]
@@ -154,11 +154,11 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Invoke:
-    """``function(*arrays)``, which writes the last `results` of them and reads others.
+    """Call: ``function(*arrays)``, which writes the last `results` of them.
 
-    `position` is an int64 value that tells which of several calls it is. What the
-    function raises is reported with `site`. `target` is the value that holds the
-    address of a Python function; -1 for a compiled one.
+    `position` is an int64 value, the number of the call. An exception is reported with
+    `site`. `target` is the value that holds the address of a Python function; -1 for a
+    compiled one.
     """
 
     function: Foreign
@@ -171,7 +171,7 @@ class Invoke:
 
 @dataclass(frozen=True, slots=True)
 class Initial:
-    """``register = identity of combine``, before the loop that reduces into it."""
+    """Start of a register at the identity of `combine`, before its loop."""
 
     register: int
     combine: Combine
@@ -180,7 +180,7 @@ class Initial:
 
 @dataclass(frozen=True, slots=True)
 class Accumulate:
-    """``register = combine(register, value)``; additions may be reassociated."""
+    """Accumulation: ``register = combine(register, value)``; sums may reassociate."""
 
     register: int
     combine: Combine
@@ -190,7 +190,7 @@ class Accumulate:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """`body` for every index of axis `axis` (of [begin, end) where axis is 0).
+    """Loop: `body` for every index of `axis` (of [begin, end) for axis 0).
 
     Where it is `polled` it may end early, when the run is stopped: the commit, which
     sees the same stop cell, then drops what was computed.
@@ -203,7 +203,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """`body` for the indices of axis `axis` behind the last whole block of `unit`.
+    """Remainder loop: `body` for indices of `axis` behind whole blocks of `unit`.
 
     A Loop over the axis in it runs over them. `unit` is a power of two.
     """
@@ -215,7 +215,7 @@ class Rest:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """`body` for each block of at most `size` indices of axis `axis`, in order.
+    """Blocked loop: `body` for each block of at most `size` indices of `axis`.
 
     A Loop over the axis in it, or Blocks of a smaller size, runs over that block. All
     of them together are the whole blocks of `unit` indices; a Rest stands before the
@@ -230,7 +230,7 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Index i of axis 0 touches elements ``step * i + first .. step * i + last``."""
+    """Elements ``step * i + first .. step * i + last``, for index i of axis 0."""
 
     step: Dim
     first: Dim
@@ -239,7 +239,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """All of [begin, end), as vector code that a scheme emits (tile_calls.py).
+    """Vector code of a scheme (tile_calls.py), for all of [begin, end).
 
     It is the only statement of its kernel. There is a reach for each operand; `sizes`
     are what the code has to know beside the scheme's own numbers. What indices of axis
@@ -253,7 +253,7 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """`body` if the bool value `condition` is true; for what is rarely done.
+    """Condition: `body` if the bool `condition` is true; for rare cases.
 
     Values made in it are known in it only, and what it writes counts as not written.
     """
@@ -284,33 +284,33 @@ Value: TypeAlias = Number | Load | Compute | Index | CheckIndex
 
 
 def is_polled(kernel: Kernel) -> bool:
-    """Whether a kernel has a loop that ends when the run is stopped."""
+    """Whether a kernel has a loop that polls for a stop of the run."""
     body = kernel.body if isinstance(kernel, LoopKernel) else ()
     return any(isinstance(part, Loop) and part.polled for part in body)
 
 
 def at(statement: Load | Store, access: Access) -> Load | Store:
-    """The same statement with another access."""
+    """Return the same statement with another access."""
     if isinstance(statement, Load):
         return Load(statement.result, access, statement.dtype)
     return Store(access, statement.value)
 
 
 def result_of(statement: Statement) -> int | None:
-    """The value that a statement makes, or None."""
+    """Return the value that a statement makes, or None."""
     return statement.result if isinstance(statement, Value) else None
 
 
 def dtype_of(statement: Value) -> DType:
-    """The dtype of the value that a statement makes."""
+    """Return the dtype of the value that a statement makes."""
     return INT64 if isinstance(statement, Index | CheckIndex) else statement.dtype
 
 
-WHERE = 3  # arguments that say where a call is: position, site, status
+WHERE = 3  # arguments that locate a call: position, site, status
 
 
 def calls_of(statement: Statement) -> tuple[tuple[Foreign, int], ...]:
-    """The functions of the user's that a statement calls, with so many arguments."""
+    """Return the users' functions that a statement calls, with argument counts."""
     if isinstance(statement, Invoke):
         count = len(statement.arrays)
         if statement.target >= 0:
@@ -324,7 +324,7 @@ def calls_of(statement: Statement) -> tuple[tuple[Foreign, int], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What an error or a profile says about a statement."""
+    """Operation, source line and scope of a statement, for errors and profiles."""
 
     op: str
     source: Source | None
@@ -332,18 +332,18 @@ class Site:
 
 
 def site_of(node: Node) -> Site:
-    """What an error in a kernel of `node` says."""
+    """Return the Site of a kernel's statements that compute `node`."""
     return Site(node.op.name, node.source, node.scope)
 
 
 @dataclass(frozen=True, slots=True)
 class LoopKernel:
-    """A loop nest. `axes` are its extents, outermost (chunked) first, at least one.
+    """Loop nest; `axes` are its extents, outermost (chunked) first, at least one.
 
-    `name` tells what it does, for people. `row_cost` is the work of one index of axis 0
-    in additions, from which the launcher derives chunks and whether to use threads.
-    `parallel` is False where chunks would not be independent: it is then one chunk.
-    A chunk has at least `least_rows` indices, so that slots stay small beside the data.
+    `name` describes it to people. `row_cost` is the work of one index of axis 0 in
+    additions, from which the launcher derives chunks and whether to use threads.
+    `parallel` is False where chunks would not be independent: it is then one chunk. A
+    chunk has at least `least_rows` indices, so that slots stay small beside the data.
     """
 
     name: str
@@ -360,7 +360,7 @@ class LoopKernel:
 
 @dataclass(frozen=True, slots=True)
 class GemmKernel:
-    """``C = alpha * A @ B + beta * C`` in row-major terms, `batch` times.
+    """Product ``C = alpha * A @ B + beta * C`` in row-major terms, `batch` times.
 
     Operands are A (m, k), B (k, n), C (m, n). A row is `ld` elements after the one
     before; a transposed operand is stored as (k, m) or (n, k). `offsets` and
@@ -385,7 +385,7 @@ class GemmKernel:
 
 @dataclass(frozen=True, slots=True)
 class FinishKernel:
-    """``out = combine over the chunks of slots``; nothing where there is one chunk.
+    """Combination of chunks' slots: ``out = combine(slots)``; dropped for one chunk.
 
     `chunks_of` is the position in the schedule of the kernel that wrote the slots. With
     one chunk that kernel writes `out` directly and this one is dropped. It is -1 until

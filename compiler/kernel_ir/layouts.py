@@ -1,4 +1,4 @@
-"""How a node reads its inputs: through views, and aligned with its own axes.
+"""Layouts of a node's inputs: through views, and aligned with its own axes.
 
 A tensor made by View nodes is read from its *base*, the first tensor that is not a
 view, through the composed Layout. Where every axis of the tensor is one axis of the
@@ -21,7 +21,7 @@ from staticgrad.ir.op import (
 )
 from staticgrad.ir.size import Dim, Shape, Size
 
-FREE_DEPTH = 4  # how many operations of free scalars each kernel does for itself
+FREE_DEPTH = 4  # operations on free scalars that each kernel repeats
 
 
 AxisMap = tuple[int | None, ...]
@@ -42,7 +42,7 @@ def base_of(tensor: Tensor) -> Tensor:
 
 
 def awaited(tensor: Tensor) -> list[Tensor]:
-    """The bases of what has to be there before `tensor` is read."""
+    """Return the bases of tensors that have to be ready before `tensor` is read."""
     found: list[Tensor] = []
     while is_view(tensor):
         if isinstance(tensor.op.code, After):
@@ -52,7 +52,7 @@ def awaited(tensor: Tensor) -> list[Tensor]:
 
 
 def layout_over(tensor: Tensor, base: Layout) -> Layout | None:
-    """How `tensor` is read from its base's memory, which `base` describes."""
+    """Return the layout of `tensor` over its base's memory, given by `base`."""
     chain: list[Node] = []
     while is_view(tensor):
         chain.append(tensor.node)
@@ -69,7 +69,7 @@ def layout_over(tensor: Tensor, base: Layout) -> Layout | None:
 
 
 def layout_of(tensor: Tensor) -> Layout:
-    """How `tensor` is read from its base, whose buffer is in C order."""
+    """Return the layout of `tensor` over its base, whose buffer is in C order."""
     layout = layout_over(tensor, Layout.contiguous(base_of(tensor).shape))
     if layout is None:
         raise CompilerBug(f"{tensor} has no layout; it should have been copied")
@@ -77,7 +77,7 @@ def layout_of(tensor: Tensor) -> Layout:
 
 
 def base_axes(tensor: Tensor) -> AxisMap | None:
-    """For each axis of `tensor` its axis in the base (None: repeated or of size 1).
+    """Return each axis's axis in the base (None: repeated or of size 1).
 
     None as a whole if the view is not clean.
     """
@@ -107,14 +107,14 @@ def base_axes(tensor: Tensor) -> AxisMap | None:
 
 
 def loop_shape(node: Node) -> Shape:
-    """The axes that a loop nest for `node` runs over."""
+    """Return the axes that a loop nest for `node` runs over."""
     if isinstance(node.op.code, Reduce):
         return node.inputs[0].shape
     return node.types[0].shape
 
 
 def alignment(node: Node, position: int) -> tuple[int, ...] | None:
-    """For each axis of input number `position` the axis of ``loop_shape(node)``.
+    """Return, for each axis of input `position`, its axis in ``loop_shape(node)``.
 
     None where the input is not read element by element and has to lie in memory.
     """
@@ -132,9 +132,9 @@ def alignment(node: Node, position: int) -> tuple[int, ...] | None:
 
 
 def gathered_strides(node: Node, index: Tensor, along: Dim) -> list[Dim]:
-    """The strides of the axes that take the place of a Gather's or Scatter's axis.
+    """Return the strides that replace those of a Gather's or Scatter's axis.
 
-    The index itself moves the access; what is left is the window, if there is one.
+    The index itself moves the access; the strides left are those of a window.
     """
     if node.attrs["pointwise"]:
         return [0]
@@ -142,7 +142,7 @@ def gathered_strides(node: Node, index: Tensor, along: Dim) -> list[Dim]:
 
 
 def is_free(tensor: Tensor, depth: int = FREE_DEPTH) -> bool:
-    """True if a loop can make the value itself: a number, an index, a size.
+    """Whether a loop can make the value itself: a number, an index, a size.
 
     So is what a few elementwise operations make of free scalars, such as 1 / size; a
     copy never is: it says that the value has to lie in memory.

@@ -1,4 +1,4 @@
-"""Plan: where every buffer of a Schedule lies, for given sizes.
+"""Plan: offsets of a Schedule's buffers, for given sizes.
 
 Made by planner.py, checked by verify_plan.py. A buffer of kind "temporary" or "slots"
 has an offset into the arena; the others have -1.
@@ -13,7 +13,7 @@ from staticgrad.compiler.kernel_ir.schedule import Schedule
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Kernels first..stop-1, of which part p does rows from ``p * rows`` on.
+    """Kernels first..stop-1, of which part p computes rows from ``p * rows`` on.
 
     There are `parts`; the index of axis 0 of a loop counts ``per_row[k]`` times as fast
     as rows (0 for a product).
@@ -28,7 +28,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A Schedule with its sizes and offsets.
+    """Schedule with its sizes and offsets.
 
     `values` are the symbols' values; `chunks[k]` = (number of chunks, indices of axis 0
     per chunk) of kernel k, (1, 0) without chunks, (0, 0) for a FinishKernel that is

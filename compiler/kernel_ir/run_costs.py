@@ -1,4 +1,4 @@
-"""The work of a kernel: what it costs to run it again, whatever the machine.
+"""Work of a kernel: its cost to run again, whatever the machine.
 
 The unit is an addition in a loop whose values lie in a near cache, about 0.02 ns (Zen
 4, float32): as long as a multiply and add of a product, or as moving a byte of the
@@ -18,14 +18,14 @@ from staticgrad.compiler.kernel_ir.kernels import (
 from staticgrad.compiler.kernel_ir.schedule import Buffer, Step
 from staticgrad.ir.size import evaluate
 
-LAUNCH = 1000  # of a kernel, whatever it does
+LAUNCH = 1000  # fixed work per kernel
 # Chunks are made for additions of 0.15 ns, which vector code of tiles is counted in.
 PER_ADDITION_OF_TILES = 8
 IN_CALL = ("temporary", "output", "slots")
 
 
 def work(kernel: Step, buffers: Sequence[Buffer], values: Mapping[str, int]) -> int:
-    """The work of `kernel`, whose operands are among `buffers`, in additions."""
+    """Return the work of `kernel`, whose operands are among `buffers`, in additions."""
     if isinstance(kernel, GemmKernel):
         done = evaluate(kernel.m * kernel.n * kernel.k * kernel.batch, values)
     elif isinstance(kernel, LoopKernel):

@@ -55,13 +55,13 @@ class Buffer:
 
     @property
     def elements(self) -> Dim:
-        """How many elements it (one slot of it) has."""
+        """Number of elements of one slot."""
         return product(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A buffer of a body, which is an operand of the kernel around it.
+    """Port: a buffer of a body bound to an operand of the kernel around it.
 
     It is the operand's buffer, or a part of it as large as itself: at position p of a
     loop the one that begins ``p * step`` elements after the start.
@@ -113,7 +113,7 @@ AnyStep = TypeVar("AnyStep", bound=Step)
 
 
 def with_buffers(kernel: AnyStep, number: Callable[[int], int]) -> AnyStep:
-    """`kernel` on other buffers: ``number(b)`` instead of b."""
+    """Return `kernel` on other buffers: ``number(b)`` instead of b."""
     old = [operand.buffer for operand in kernel.operands]
     numbers = list(map(number, old))
     if numbers == old:
@@ -131,7 +131,7 @@ def with_buffers(kernel: AnyStep, number: Callable[[int], int]) -> AnyStep:
 def started_in_place(
     kernel: ControlKernel, pairs: Sequence[tuple[int, int]]
 ) -> ControlKernel:
-    """`kernel` with one operand for each of `pairs` of `starts`, which it updates."""
+    """Return `kernel` with one updated operand for each of `pairs` of `starts`."""
     source_of = {target: source for source, target in pairs}
     gone = set(source_of.values())
     left = [n for n in range(len(kernel.operands)) if n not in gone]
@@ -163,18 +163,18 @@ def started_in_place(
 
 
 def reads(kernel: Step) -> list[int]:
-    """The buffers that a kernel reads, those that it updates included."""
+    """Return the buffers that a kernel reads, updated ones included."""
     return [o.buffer for o in kernel.operands if o.mode != "write"]
 
 
 def writes(kernel: Step) -> list[int]:
-    """The buffers that a kernel writes, those that it updates included."""
+    """Return the buffers that a kernel writes, updated ones included."""
     return [o.buffer for o in kernel.operands if o.mode != "read"]
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Kernels in order. `buffers[b].number == b`.
+    """Kernels in order, and their buffers: `buffers[b].number == b`.
 
     `outputs` names the buffer of each output; several outputs may be one buffer.
     `finite` lists the buffers (float scalars) that have to be finite at `commit`.
@@ -195,7 +195,7 @@ class Schedule:
 
 
 def stored_by(schedule: Schedule, kernel: Step) -> frozenset[int]:
-    """The parameters and states that `kernel` writes."""
+    """Return the parameters and states that `kernel` writes."""
     written = (o.buffer for o in kernel.operands if o.mode != "read")
     return frozenset(b for b in written if schedule.buffers[b].kind == "stored")
 
@@ -203,7 +203,7 @@ def stored_by(schedule: Schedule, kernel: Step) -> frozenset[int]:
 def output_targets(
     schedule: Schedule,
 ) -> tuple[tuple[int, ...], list[tuple[bool, int, int]]]:
-    """Where each output goes, and copies (at the start?, from buffer, to buffer).
+    """Return the buffer of each output, and copies (at start?, source, target).
 
     Leaves are copied before a step changes them, outputs named twice at the end.
     Numbers past the schedule's buffers are outputs without a buffer of their own.

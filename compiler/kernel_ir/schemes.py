@@ -1,4 +1,4 @@
-"""Schemes: what the vector code of a kernel computes, in numbers that are all known.
+"""Schemes: vector code of a kernel, in numbers that are all known.
 
 A scheme is part of a kernel's source (its repr), so equal schemes are one kernel. The
 code is emitted by tile_calls.py and the files that it names; which scheme serves a
@@ -19,7 +19,7 @@ Four: TypeAlias = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Slide:
-    """A window that slides along one axis.
+    """Window that slides along one axis.
 
     Window number p meets element ``p * stride + tap * dilation - low`` of `size`, for
     each of its `taps`, wherever that is inside; there are `count` windows.
@@ -33,7 +33,7 @@ class Slide:
     low: int
 
     def element(self, window: int, tap: int) -> int:
-        """The element that a window meets; -1 where it is outside."""
+        """Return the element that a window reads at a tap; -1 where it is outside."""
         found = window * self.stride + tap * self.dilation - self.low
         return found if 0 <= found < self.size else -1
 
@@ -46,7 +46,7 @@ class Slide:
 
 @dataclass(frozen=True, slots=True)
 class ImageView:
-    """How an image is read: where it begins and its four strides."""
+    """Offset and four strides of an image."""
 
     start: int
     strides: Four
@@ -54,7 +54,7 @@ class ImageView:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of a result whose channels are the lanes: y of (x, packed kernels).
+    """Convolution, lanes being channels of the result: y of (x, packed kernels).
 
     Backwards, windows are what is read and elements what is made: the gradient of an
     image. `channels` and `filters` are those that a group reads and makes. Axis 0
@@ -78,7 +78,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The gradient of kernels, whose filters are the lanes: w of (x, g).
+    """Gradient of kernels, lanes being filters: w of (x, g).
 
     Axis 0 counts blocks of filters if `by_filters`; the number of images is then the
     first of the sizes. Otherwise it counts images. `width` channels are summed at a
@@ -101,7 +101,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class FewChannelRows:
-    """Rows of the gradient of an image of few channels: x of (g, packed kernels).
+    """Gradient of an image of few channels, by rows: x of (g, packed kernels).
 
     Lanes are the elements of a row of the window with their channels, in `vectors`
     registers. Axis 0 counts rows of all images. `width` pixels, `apart` columns from
@@ -124,7 +124,7 @@ class FewChannelRows:
 
 @dataclass(frozen=True, slots=True)
 class Depthwise:
-    """Rows of a result where every channel has its own kernel: channels are lanes.
+    """Depthwise convolution by rows, lanes being channels.
 
     As Rows, but that kernels lie as (rows, columns, channels).
     """
@@ -141,7 +141,7 @@ class Depthwise:
 
 @dataclass(frozen=True, slots=True)
 class DepthwiseWeights:
-    """The gradient of kernels of which every channel has its own; axis 0 as Weights.
+    """Gradient of depthwise kernels; axis 0 as Weights.
 
     Blocks are those of channels. `width` columns meet `height` rows of the window at a
     time.
@@ -161,7 +161,7 @@ class DepthwiseWeights:
 
 @dataclass(frozen=True, slots=True)
 class Transposed:
-    """A copy that reads along one axis and writes along another.
+    """Transposing copy: reads along one axis, writes along another.
 
     `sizes` are those of the axes after axis 0; strides are of all axes. `across` is the
     axis along which elements lie beside each other where they are read, `down` that
@@ -181,7 +181,7 @@ class Transposed:
 
 @dataclass(frozen=True, slots=True)
 class Winograd:
-    """A 3x3 convolution by transformed tiles: y of (x, transformed kernels).
+    """Winograd convolution, 3x3: y of (x, transformed kernels).
 
     `transforms` name the matrices of rows and columns (winograd_matrices.py);
     rows of the result are a whole number of tiles. `low` are the margins before an
@@ -206,7 +206,7 @@ class Winograd:
 
 @dataclass(frozen=True, slots=True)
 class WinogradKernels:
-    """Kernels transformed for Winograd, of packed ones.
+    """Winograd transform of packed kernels.
 
     The result is (plane, block, channel, lanes of a block), each of the planes followed
     by one cache line, so that they do not fall on one place of the cache. Axis 0 counts
@@ -223,7 +223,7 @@ class WinogradKernels:
 
 @dataclass(frozen=True, slots=True)
 class WinogradWeights:
-    """The gradient of 3x3 kernels by transformed tiles; see Winograd.
+    """Winograd gradient of 3x3 kernels; see Winograd.
 
     Axis 0 counts blocks of filters if `by_filters` (the number of images is then the
     first of the sizes), else rows of tiles. `step` channels are multiplied with
@@ -249,7 +249,7 @@ class WinogradWeights:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Act:
-    """A step of an Update's program: what is done with values, operands, a number."""
+    """Step of an Update's program: an operation on values, operands, a number."""
 
     name: str
     args: tuple[int, ...] = ()
@@ -263,7 +263,7 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Rows of ``g = A B`` that are applied as they are made, and kept nowhere.
+    """Fused update: rows of ``g = A B`` applied as they are made, never stored.
 
     Axis 0 counts blocks of 16 of the `rows` of g, or, with a `part`, parts of so many
     of its `columns`, under which all rows pass. How many `terms` there are is the first

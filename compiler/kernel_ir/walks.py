@@ -1,4 +1,4 @@
-"""Neighbouring loops that walk memory as one become one loop.
+"""Loop collapsing: neighbouring loops that walk memory as one are merged.
 
 Axes a and b, with b directly inside of a, collapse if every access steps along a by as
 much as b's whole extent: ``stride[a] == stride[b] * size[b]``.
@@ -30,14 +30,14 @@ Strides = tuple[Dim, ...]
 Body = tuple[Statement, ...]
 
 _NESTED = (Loop, Rest, Blocks, When)
-"""A union would be made anew at each of thousands of tests."""
+"""A tuple: isinstance would rebuild a union in each of thousands of tests."""
 
 _NUMBERED = ("result", "value", "register", "position", "condition")
 """Fields of statements that are values or registers; the value of a Number is none."""
 
 
 def statements_of(body: Sequence[Statement]) -> Iterator[Statement]:
-    """Every statement, those inside of loops included."""
+    """Yield every statement, those inside of loops included."""
     stack = list(reversed(body))
     while stack:
         statement = stack.pop()
@@ -61,24 +61,24 @@ def with_axes(
 
 
 def loops_of(body: Sequence[Statement]) -> list[Loop]:
-    """The loops of `body`, those inside of others included."""
+    """Return the loops of `body`, nested ones included."""
     return [s for s in statements_of(body) if isinstance(s, Loop)]
 
 
 def is_flat(body: Sequence[Statement]) -> bool:
-    """Whether no statement of `body` has a body of its own, as in innermost loops."""
+    """Whether no statement of `body` has a body, as in innermost loops."""
     return not any(isinstance(statement, _NESTED) for statement in body)
 
 
 def loops(axes: Sequence[int], body: Body) -> Body:
-    """`body` inside one loop per axis, the first axis outermost."""
+    """Nest `body` in one loop per axis, the first axis outermost."""
     for axis in reversed(axes):
         body = (Loop(axis, body),)
     return body
 
 
 def each_statement(body: Body, change: Callable[[Statement], Statement]) -> Body:
-    """`body` with `change` applied to every statement, to what is in it first."""
+    """Return `body` with `change` applied to every statement, inner ones first."""
     result: list[Statement] = []
     for statement in body:
         if isinstance(statement, _NESTED):
@@ -91,7 +91,7 @@ def each_statement(body: Body, change: Callable[[Statement], Statement]) -> Body
 
 
 def with_values(body: Body, number: Callable[[int], int]) -> Body:
-    """`body` with values and registers that have other numbers."""
+    """Return `body` with values and registers renumbered."""
 
     def access(place: Access) -> Access:
         if place.dynamic is None:
@@ -132,7 +132,7 @@ def with_strides(body: Body, change: Callable[[Strides], Strides]) -> Body:
 def arranged(
     axes: Sequence[Dim], order: Sequence[int], body: Body
 ) -> tuple[tuple[Dim, ...], Body]:
-    """Axes renumbered so that they stand in `order`."""
+    """Return axes and body with axes renumbered in `order`."""
     if list(order) == list(range(len(axes))):
         return tuple(axes), body
     place = {axis: number for number, axis in enumerate(order)}
@@ -152,7 +152,7 @@ def _renumbered(body: Body, place: dict[int, int]) -> Body:
 def collapse(
     axes: tuple[Dim, ...], body: Body, outer: int
 ) -> tuple[tuple[Dim, ...], Body, int]:
-    """Collapse what can be; also says by how many the `outer` first axes decreased.
+    """Collapse loops; also return by how many the first `outer` axes decreased.
 
     Axes on different sides of `outer` stay apart.
     """
@@ -200,7 +200,7 @@ def _join(axis: int, axes: tuple[Dim, ...], body: Body) -> tuple[tuple[Dim, ...]
 
 
 def _without(axis: int, body: Body) -> Body:
-    """Loops over `axis` give way to their bodies; later axes move up by one."""
+    """Replace loops over `axis` by their bodies; later axes move up by one."""
     result: list[Statement] = []
     for statement in body:
         if isinstance(statement, When):

@@ -1,4 +1,4 @@
-"""The axes of a group in the order in which memory is walked.
+"""Axis order: a group's axes in the order of memory.
 
 A group has its axes in the order in which nodes brought them: a value that is repeated
 along a new axis has that one last, even where results and inputs have it first. The
@@ -29,7 +29,7 @@ from staticgrad.ir.op import Gather, Layout, Reduce
 from staticgrad.ir.size import Dim, guessed
 
 WRITTEN, READ = 2, 1  # votes
-TYPICAL_SIZE = 64  # what a symbolic size counts as
+TYPICAL_SIZE = 64  # assumed for symbolic sizes
 
 Steps = dict[int, Dim]  # axis of the group -> elements from one index to the next
 
@@ -54,7 +54,7 @@ def in_memory_order(
     if wanted == voted:
         return
     if not any(_ends_row(group, node) for node in group.nodes):
-        group.inner = frozenset()  # it only told what is computed once per row
+        group.inner = frozenset()  # it was only needed to tell values of rows
     order = list(range(len(group.axes)))
     for place, axis in zip(voted, wanted, strict=True):
         order[place] = axis
@@ -82,7 +82,7 @@ def _length(step: Dim) -> float:
 def _accesses(
     group: Group, stored: Iterable[Tensor], layouts: Mapping[Tensor, Layout]
 ) -> Iterator[tuple[int, Steps]]:
-    """The votes, and the steps of what is written and read, each once."""
+    """Yield the accesses' votes, and the strides of each write and read."""
     for tensor in stored:
         layout = layouts.get(tensor, Layout.contiguous(tensor.shape))
         axes = group.axis_of.get(tensor) or _kept(group, tensor.node)
@@ -100,13 +100,13 @@ def _accesses(
 
 
 def _kept(group: Group, node: Node) -> AxisMap:
-    """The group's axes of the result of a reduction that only leaves the group."""
+    """Return the group's axes of a reduction's result that leaves the group."""
     own = enumerate(group.loop_axes[node])
     return tuple(axis for dim, axis in own if dim not in node.attrs.get("axes", ()))
 
 
 def _axes(group: Group, node: Node, position: int) -> AxisMap:
-    """The group's axes along which an input is read; none where they are not known."""
+    """Return the group's axes along which an input is read; none if unknown."""
     if isinstance(node.op.code, Gather) and position == 0:
         return group.loop_axes[node]
     aligned = alignment(node, position)
@@ -134,7 +134,7 @@ def _steps(axes: AxisMap, shape: Sequence[Dim], strides: Sequence[Dim]) -> Steps
 
 
 def _renumber(group: Group, order: Sequence[int]) -> None:
-    """Axis ``order[k]`` becomes axis k."""
+    """Renumber: axis ``order[k]`` becomes axis k."""
     place: dict[int | None, int | None] = {a: k for k, a in enumerate(order)}
     place[None] = None
 

@@ -1,4 +1,4 @@
-"""Long sums of floats, in blocks: what is added up is about as large as each term.
+"""Blocked sums: long sums of floats are added up in blocks, for accuracy.
 
 ``s = s + x``, n times over, is off by up to ``n u sum(|x|)`` (u is 2^-24 for float32)
 and by about that where terms are alike, which round the same way. So a loop that adds
@@ -66,15 +66,15 @@ from staticgrad.ir.types import DType, is_float
 
 Body = tuple[Statement, ...]
 
-TERMS = 512  # of an innermost loop: 32 registers of 16 lanes
-ROWS = 128  # of others, and where LLVM adds up one by one; sums in memory move once
-BLOCKS = 64  # whose sums are added up before they are added to the total
-WHOLE = 2  # blocks of a known length that are added up as one
-WIDEST = 1 << 16  # elements of a sum in memory: there are not many rows of so many
+TERMS = 512  # per block of an innermost loop: 32 registers of 16 lanes
+ROWS = 128  # per block of other loops, and where LLVM does not vectorise
+BLOCKS = 64  # summed before they are added to the total
+WHOLE = 2  # blocks of a known length that are merged
+WIDEST = 1 << 16  # elements of a sum in memory: wider ones have few rows
 
 
 def in_blocks(schedule: Schedule) -> Schedule:
-    """`schedule` whose kernels, those of bodies too, add up in blocks."""
+    """Return `schedule` with blocked sums in its kernels, those of bodies included."""
     kernels = tuple(map(_changed, schedule.kernels))
     same = all(map(is_, kernels, schedule.kernels))
     return schedule if same else replace(schedule, kernels=kernels)
@@ -91,7 +91,7 @@ def _changed(kernel: Step) -> Step:
 
 
 def cascaded(kernel: LoopKernel) -> LoopKernel:
-    """`kernel` with its long sums of floats in blocks; itself if it has none."""
+    """Return `kernel` with blocked sums; itself if it has no long ones."""
     if not any(map(_adds, statements_of(kernel.body))):
         return kernel
     cascade = _Cascade(kernel)
@@ -112,7 +112,7 @@ def _adds(statement: Statement) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A sum in memory: it moves along the axes `along` of loops, not along `over`."""
+    """Sum in memory: it moves along the axes `along` of loops, not along `over`."""
 
     access: Access
     dtype: DType
@@ -122,7 +122,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """What a loop adds to, and does not begin itself."""
+    """Sums that a loop adds to and does not initialise."""
 
     registers: dict[int, DType]
     places: tuple[_Place, ...]
@@ -132,7 +132,7 @@ class _Sums:
 
 
 class _Cascade:
-    """One kernel being rewritten; recursion is as deep as loops are nested."""
+    """Rewriting of one kernel; recursion is as deep as loops are nested."""
 
     def __init__(self, kernel: LoopKernel) -> None:
         self.axes = kernel.axes
@@ -140,7 +140,7 @@ class _Cascade:
         self.values = 1 + max(map(_made, statements_of(kernel.body)))
 
     def body(self, body: Body) -> Body:
-        """`body` with the loops in it rewritten."""
+        """Return `body` with the loops in it rewritten."""
         result: list[Statement] = []
         for statement in body:
             if isinstance(statement, Loop):
@@ -172,7 +172,7 @@ class _Cascade:
         return (*rest, *found)
 
     def _row(self, row: Loop, loop: Loop, sums: _Sums) -> Body:
-        """A loop inside of `loop`: registers that both add to begin at zero in it."""
+        """Rewrite a loop inside of `loop`; registers that both add to restart at 0."""
         found = self._loop(row)
         registers = self._sums(row).registers
         shared = {r: d for r, d in registers.items() if r in sums.registers}
@@ -182,7 +182,7 @@ class _Cascade:
         return self._apart(found, _Sums(shared, ()))
 
     def _sizes(self, loop: Loop, sums: _Sums) -> list[int]:
-        """The sizes of blocks of `loop`, the smallest first; none if it is short."""
+        """Return the block sizes of `loop`, the smallest first; none if it is short."""
         extent = self.axes[loop.axis]
         terms = max((self._known(place.over) for place in sums.places), default=1)
         first = _power_of_two(ROWS // terms) if _is_slow(loop) else TERMS
@@ -199,7 +199,7 @@ class _Cascade:
     # Sums of a block
 
     def _apart(self, body: Body, sums: _Sums) -> Body:
-        """`body` with sums of its own, that are then added to `sums`."""
+        """Return `body` with sums of its own, added to `sums` afterwards."""
         before: list[Statement] = []
         after: list[Statement] = []
         for register, dtype in sums.registers.items():
@@ -228,7 +228,7 @@ class _Cascade:
         return self.values - 1
 
     def _area(self, place: _Place) -> Access:
-        """Scratch for a sum, in the order of its axes."""
+        """Return scratch for a sum, in the order of its axes."""
         strides: list[Dim] = [0] * len(self.axes)
         step: Dim = 1
         for axis in reversed(place.along):
@@ -238,13 +238,13 @@ class _Cascade:
         return Access(-len(self.scratch), tuple(strides))
 
     def _copied(self, body: Body) -> Body:
-        """`body` with values and registers of its own for those made in it."""
+        """Return `body` with fresh values and registers."""
         made = dict.fromkeys(map(_made, statements_of(body)))
         made.pop(-1, None)
         number = {old: self._new() for old in made}
         return with_values(body, lambda value: number.get(value, value))
 
-    # What is added up
+    # Terms
 
     def _sums(self, loop: Loop) -> _Sums:
         every = list(with_axes(loop.body))
@@ -280,12 +280,12 @@ class _Cascade:
 
 
 def _power_of_two(number: int) -> int:
-    """The largest power of two that is not above `number`, at least 1."""
+    """Return the largest power of two up to `number`, at least 1."""
     return 1 << max(number.bit_length() - 1, 0)
 
 
 def _is_slow(loop: Loop) -> bool:
-    """Whether terms are not shared by the lanes of vectors."""
+    """Whether terms are not spread over the lanes of vectors."""
     return any(
         isinstance(s, Loop | CheckIndex)
         or (isinstance(s, Load) and s.access.dynamic is not None)
@@ -299,7 +299,7 @@ def _is_wide(extent: Dim) -> bool:
 
 
 def _made(statement: Statement) -> int:
-    """The register or value that a statement makes; -1 if none."""
+    """Return the register or value that a statement makes; -1 if none."""
     if isinstance(statement, Initial):
         return statement.register
     result = result_of(statement)
@@ -307,7 +307,7 @@ def _made(statement: Statement) -> int:
 
 
 def _loaded(store: Store, made: Mapping[int | None, Statement]) -> Load | None:
-    """What a store that adds to a sum in memory has read there; else None."""
+    """Return the load of the old value in a store that adds to memory; else None."""
     new = made.get(store.value)
     if not isinstance(new, Compute) or new.expr != ADD_UP or not _adds(new):
         return None
@@ -316,7 +316,7 @@ def _loaded(store: Store, made: Mapping[int | None, Statement]) -> Load | None:
 
 
 def _renamed(body: Body, register: int, own: int) -> Body:
-    """`body` adding to another register."""
+    """Return `body` adding to another register."""
 
     def change(statement: Statement) -> Statement:
         if isinstance(statement, Accumulate) and statement.register == register:
@@ -327,7 +327,7 @@ def _renamed(body: Body, register: int, own: int) -> Body:
 
 
 def _moved(body: Body, place: Access, own: Access) -> Body:
-    """`body` adding to another place."""
+    """Return `body` adding to another place."""
 
     def change(statement: Statement) -> Statement:
         if isinstance(statement, Load | Store) and statement.access == place:

@@ -1,4 +1,4 @@
-"""Kernels that call a function of the user's on whole arrays."""
+"""Kernels that call a user's function on whole arrays."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ POSITION, TARGET = 0, 1  # values of the kernel
 
 
 def called(node: Node, buffer_of: Callable[[Tensor], int]) -> list[Kernel]:
-    """One kernel: the function, for each place of the leading axes.
+    """Return one kernel that calls the function for each place of the leading axes.
 
     The places are chunks of work for threads, those of a Python function aside.
     """
@@ -56,7 +56,7 @@ def called(node: Node, buffer_of: Callable[[Tensor], int]) -> list[Kernel]:
 
 
 def _behind(node: Node) -> Dim:
-    """Elements that one index of the first axis stands for."""
+    """Return the number of elements that an index of the first axis stands for."""
     return sum((product(t.shape[1:]) for t in (*node.inputs, *node.outputs)), 0)
 
 
@@ -73,7 +73,7 @@ class _Call:
         self.operands: list[Operand] = []
 
     def statements(self, function: Foreign) -> list[Statement]:
-        """The call, and what it needs to know."""
+        """Return the call, and the values that it needs."""
         arrays = [self._block(t, "read") for t in self.node.inputs]
         arrays += [self._block(t, "write") for t in self.node.outputs]
         places = Layout.contiguous(self.axes).strides

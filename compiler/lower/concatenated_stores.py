@@ -1,4 +1,4 @@
-"""Pieces of a larger tensor written where they belong, without a copy.
+"""Placement of kernels' results into a larger tensor, without a copy.
 
 A piece of a concatenation or a padded tensor that a loop nest makes, and that nothing
 else reads, is stored straight into its region of the result. Where the rest has a value
@@ -22,7 +22,7 @@ from staticgrad.ir.size import Dim, exact_divide, product
 
 @dataclass(frozen=True, slots=True)
 class Margin:
-    """The part of a padded tensor before or behind the piece, along one axis."""
+    """Margin of a padded tensor before or behind the piece, along one axis."""
 
     axis: int
     start: Dim
@@ -32,7 +32,7 @@ class Margin:
 def regions(
     groups: Sequence[Group], graph: Graph, roots: Collection[Tensor]
 ) -> dict[Tensor, StoreRegion]:
-    """The tensors that their kernels can write into the result of another node."""
+    """Return the tensors that kernels can write into the result of another node."""
     uses = Counter(base_of(t) for node in graph.nodes for t in node.inputs)
     uses.update(roots)
     made = {
@@ -84,7 +84,7 @@ def _is_used_once(tensor: Tensor, uses: Mapping[Tensor, int]) -> bool:
 
 
 def _own_layout(tensor: Tensor, region: Layout) -> Layout | None:
-    """`region` of a tensor for its base, if axes of size 1 are all that differs."""
+    """Return `region` of a tensor for its base, if only axes of size 1 differ."""
     base = base_of(tensor)
     if base is tensor:
         return region
@@ -98,7 +98,7 @@ def _own_layout(tensor: Tensor, region: Layout) -> Layout | None:
 
 
 def pieces_of(node: Node) -> Sequence[Piece]:
-    """The pieces of a Place node."""
+    """Return the pieces of a Place node."""
     code = node.op.code
     types = tuple(t.type for t in node.inputs)
     if not isinstance(code, Place):
@@ -121,7 +121,7 @@ def _are_apart(node: Node, pieces: Sequence[Piece]) -> bool:
 
 
 def margins(node: Node) -> list[Margin] | None:
-    """What is left of the result beside its one piece; None if it is no slab."""
+    """Return the margins of the result beside its one piece; None if it is no slab."""
     code, shape = node.op.code, node.types[0].shape
     pieces = pieces_of(node)
     if not isinstance(code, Place) or len(pieces) != 1:

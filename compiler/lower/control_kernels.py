@@ -1,9 +1,9 @@
-"""The kernel of a Control node: its bodies as Schedules, and how they meet the rest.
+"""Kernel of a Control node: its bodies as Schedules, and their ports.
 
 A carry of a loop is the buffer of the node's result from the first step on: the start
 is copied there, and each step writes its new value over the old one, as a step of
-training does with a parameter. Sequences and what is stacked are read and written where
-they lie, one slice further in each step.
+training does with a parameter. Sequences and stacks are read and written in place, one
+slice further in each step.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def may_fail(node: Node) -> bool:
 
 
 def may_last(node: Node) -> bool:
-    """Whether there is a loop in the node, which a stop has to be able to end."""
+    """Whether the node contains a loop, which a stop must be able to end."""
     codes = (n.op.code for n in with_nested([node]))
     return any(isinstance(code, Control) and code.form != "branch" for code in codes)
 
@@ -52,7 +52,7 @@ def may_last(node: Node) -> bool:
 def controlled(
     node: Node, buffer_of: BufferOf, new_buffer: NewBuffer, lower: Lower
 ) -> ControlKernel:
-    """The kernel of `node`; `new_buffer` makes buffers of its own."""
+    """Return the kernel of `node`; `new_buffer` makes buffers of its own."""
     making = _Making(node, buffer_of, new_buffer, lower)
     code = node.op.code
     assert isinstance(code, Control)
@@ -64,7 +64,7 @@ def controlled(
 
 
 class _Making:
-    """Operands, bodies and ports of one kernel while it is made."""
+    """Construction of one kernel: operands, bodies and ports."""
 
     def __init__(
         self, node: Node, buffer_of: BufferOf, new_buffer: NewBuffer, lower: Lower
@@ -81,7 +81,7 @@ class _Making:
         ]
 
     def branch(self) -> ControlKernel:
-        """The bodies are the branches."""
+        """Make a branch: the bodies are the branches."""
         inputs: list[Place] = [(operand, 0) for operand in self.reads[1:]]
         outputs: list[Place] = [(operand, 0) for operand in self.writes]
         for graph in self.node.graphs:
@@ -90,7 +90,7 @@ class _Making:
         return self._kernel("branch", counter=self.reads[0])
 
     def loop(self) -> ControlKernel:
-        """The body is one step."""
+        """Make a loop: the body is one step."""
         attrs = self.node.attrs
         carries, sequences = attrs["carries"], attrs["sequences"]
         (graph,) = self.node.graphs
@@ -114,7 +114,7 @@ class _Making:
         return self._kernel("loop", counter, self._starts(carries))
 
     def repeat(self) -> ControlKernel:
-        """The bodies are the condition and one step."""
+        """Make a repetition: the bodies are the condition and one step."""
         carries = self.node.attrs["carries"]
         condition, graph = self.node.graphs
         going = self._new("temporary", (), BOOL)
@@ -137,12 +137,12 @@ class _Making:
         )
 
     def replay(self) -> ControlKernel:
-        """The bodies are a step and the way back over one."""
+        """Make a reversal: the bodies are a step and its reverse step."""
         attrs = self.node.attrs
         count, back = attrs["carries"], attrs["cotangents"]
         forward, backward = self.node.graphs
         snapshots = attrs["snapshots"]
-        # which snapshots there are, and they themselves, where the loop has kept some
+        # the record of snapshots and their stacks, if the loop has kept some
         noted = count + 1 if attrs.get("noted", False) else 0
         begin = 1 + noted
         carries = self.node.inputs[begin : begin + count]
@@ -241,7 +241,7 @@ class _Making:
 
 
 def _own(outputs: Sequence[Tensor]) -> list[Tensor]:
-    """`outputs`, each made by a node that makes nothing else of them."""
+    """Return `outputs`, each made by a node with no other use in them."""
     seen: set[Tensor] = set()
     found: list[Tensor] = []
     for tensor in outputs:
@@ -252,7 +252,7 @@ def _own(outputs: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _step(graph: Graph, first: int, carries: int, stacked: Sequence[Tensor]) -> Graph:
-    """One step of a loop: the new carries take the place of the old ones."""
+    """Return one step of a loop, whose new carries replace the old ones."""
     old = graph.inputs[first : first + carries]
     pairs = zip(old, graph.outputs[:carries], strict=True)
     updates = [(leaf, new) for leaf, new in pairs if new is not leaf]

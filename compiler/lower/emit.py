@@ -1,4 +1,4 @@
-"""Values of a loop nest: loads, computations, indices, and where each is evaluated.
+"""Emission of a loop nest's values: loads, computations, indices, at each level.
 
 An Emitter has one scope per chunk, one per row and stage, and one per element and
 stage. A value is made at the outermost level that knows its place, once per scope.
@@ -64,7 +64,7 @@ class Scope:
 
 
 class StatementEmitter:
-    """Statements with strides over the group's axes.
+    """Emitter of statements with strides over the group's axes.
 
     `axes` are the group's, or one of size 1 more if all of them are inner.
     """
@@ -92,22 +92,22 @@ class StatementEmitter:
 
     @property
     def scratch(self) -> tuple[Scratch, ...]:
-        """One row for every tensor that is kept."""
+        """Rows of scratch, one for every tensor that is kept."""
         extent = product(tuple(self.axes[a] for a in self.inner))
         return tuple(Scratch(tensor.dtype, extent) for tensor in self.kept)
 
     def new(self) -> int:
-        """The number of a new value."""
+        """Return the number of a new value."""
         self.next_value += 1
         return self.next_value - 1
 
     def site(self, node: Node) -> int:
-        """The number of the node's site in the kernel."""
+        """Return the number of the node's site in the kernel."""
         self.sites.append(site_of(node))
         return len(self.sites) - 1
 
     def compute(self, node: Node, scope: Scope, stage: int) -> int:
-        """The value of `node`, made in `scope`."""
+        """Emit the value of `node`, made in `scope`."""
         code, result = node.op.code, node.outputs[0]
         if isinstance(code, Gather):
             return self._gather(node, scope, stage)
@@ -159,7 +159,7 @@ class StatementEmitter:
         return value
 
     def _key_words(self, node: Node, scope: Scope) -> list[int]:
-        """The four words of the key, whose other axes are the first of the result."""
+        """Emit the four words of the key, whose other axes lead the result's."""
         key, result = node.inputs[0], node.outputs[0]
         layout, keys = layout_of(key), key.shape[:-1]
         strides: list[Dim] = [0] * len(self.axes)
@@ -172,7 +172,7 @@ class StatementEmitter:
         return [self._load(base, tuple(strides), at, scope) for at in starts]
 
     def _drawn_index(self, node: Node, scope: Scope) -> int:
-        """The flat index of the element among those that its key draws."""
+        """Emit the flat index of the element among those that its key draws."""
         result, leading = node.outputs[0], node.inputs[0].ndim - 1
         axes = list(self.group.axis_of[result])
         axes[:leading] = [None] * leading
@@ -198,7 +198,7 @@ class StatementEmitter:
         return value
 
     def input(self, node: Node, position: int, scope: Scope, stage: int) -> int:
-        """The value of one input of `node`, known in `scope` from now on."""
+        """Emit the value of one input of `node`, known in `scope` from now on."""
         tensor = node.inputs[position]
         base = base_of(tensor)
         if base in self.group.made:
@@ -214,7 +214,7 @@ class StatementEmitter:
         return self._load(base, tuple(strides), layout.offset, scope)
 
     def _input_axes(self, node: Node, position: int) -> list[int | None]:
-        """The group's axis of each axis of an input that lies in memory."""
+        """Return the group's axis of each axis of an input that lies in memory."""
         aligned = alignment(node, position)
         if aligned is None:
             raise CompilerBug(f"{node} does not read its input element by element")
@@ -222,7 +222,7 @@ class StatementEmitter:
         return [own[dim] for dim in aligned]
 
     def _made(self, base: Tensor, scope: Scope, stage: int) -> int:
-        """A value of this group: of this stage, of the row, or kept in scratch."""
+        """Return a value of this group: of this stage or row, or kept in scratch."""
         if base in scope.values:
             return scope.values[base]
         for row in self.rows[: stage + 1]:
@@ -238,7 +238,7 @@ class StatementEmitter:
     def _load(
         self, base: Tensor, strides: tuple[Dim, ...], offset: Dim, scope: Scope
     ) -> int:
-        """A value from memory, read at the outermost level that knows its place."""
+        """Emit a load at the outermost level that determines its address."""
         inner = any(strides[axis] != 0 for axis in self.inner)
         outer = any(stride != 0 for stride in strides)
         place = self.chunk if not outer else self.rows[0]
@@ -276,7 +276,7 @@ class StatementEmitter:
         return self._counted(tuple(strides), layout.offset, base.dtype, scope)
 
     def _free_scalar(self, base: Tensor) -> int:
-        """A scalar that every kernel computes for itself, once per chunk."""
+        """Emit a scalar that every kernel computes for itself, once per chunk."""
         if base not in self.chunk.values:
             args = tuple(self._free(t, [], self.chunk) for t in base.inputs)
             value = self.new()
@@ -288,7 +288,7 @@ class StatementEmitter:
     def _counted(
         self, strides: tuple[Dim, ...], offset: Dim, dtype: DType, scope: Scope
     ) -> int:
-        """An index, or a size, as a number of `dtype`."""
+        """Emit an index, or a size, as a number of `dtype`."""
         key = ("position", strides, offset, dtype)
         if key not in scope.values:
             index = self._index(strides, offset, scope)
@@ -305,7 +305,7 @@ class StatementEmitter:
         return self.chunk.values[key]
 
     def operand(self, buffer: int, mode: Mode, dtype: DType) -> int:
-        """The number of the operand for `buffer`."""
+        """Return the number of the operand for `buffer`."""
         key = (buffer, mode)
         if key not in self.operand_of:
             self.operand_of[key] = len(self.operands)
@@ -315,7 +315,7 @@ class StatementEmitter:
     def strides(
         self, shape: tuple[Dim, ...], axes: Sequence[int | None]
     ) -> tuple[Dim, ...]:
-        """Strides over the group's axes of a C-order tensor with these `axes`."""
+        """Return strides over the group's axes of a C-order tensor of these `axes`."""
         strides: list[Dim] = [0] * len(self.axes)
         plain = Layout.contiguous(shape).strides
         for axis, stride in zip(axes, plain, strict=True):
@@ -324,7 +324,7 @@ class StatementEmitter:
         return tuple(strides)
 
     def kept_access(self, tensor: Tensor) -> Access:
-        """Where a tensor that is kept for later stages lies in scratch."""
+        """Return the access to a tensor that is kept in scratch for later stages."""
         strides: list[Dim] = [0] * len(self.axes)
         step: Dim = 1
         for axis in reversed(self.inner):
@@ -335,7 +335,7 @@ class StatementEmitter:
     def store(
         self, node: Node, value: int, scope: Scope, buffer: int, layout: Layout
     ) -> None:
-        """Write the node's result to `buffer`, where `layout` says."""
+        """Store the node's result to `buffer`, by `layout`."""
         result = node.outputs[0]
         operand = self.operand(buffer, "write", result.dtype)
         strides: list[Dim] = [0] * len(self.axes)

@@ -1,4 +1,4 @@
-"""Loops of small steps run inside of one kernel.
+"""Loop inlining: loops of small steps as one kernel.
 
 A step of a few numbers costs less than the instructions around it. So the loop nests of
 such a body become one nest inside of a loop over the steps: carries and temporaries lie
@@ -44,12 +44,12 @@ from staticgrad.ir.types import DType
 
 MOST_COST = 4096  # additions of a step, about 0.6 us; the machine takes 3 ns per kernel
 MOST_STATEMENTS = 4096  # a kernel of 1,000 statements takes a second to compile
-FEW_STEPS = 2**16  # at most 40 ms: nobody waits to stop them
+FEW_STEPS = 2**16  # at most 40 ms: need not be interruptible
 STEP = 1  # the axis of the steps; axis 0 is the one of chunks
 
 
 def inlined(kernel: ControlKernel, buffers: Sequence[Buffer]) -> LoopKernel | None:
-    """`kernel` as one loop nest; None where it is no loop of small steps."""
+    """Return `kernel` as one loop nest; None if it is no loop of small steps."""
     if kernel.form != "loop" or not _is_small(kernel.bodies[0]):
         return None
     if any(buffer.kind == "constant" for buffer in kernel.bodies[0].buffers):
@@ -86,7 +86,7 @@ def _sizes(kernel: LoopKernel) -> Iterator[Dim]:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a buffer of the body lies in the kernel: an operand, or scratch (< 0)."""
+    """Place of a body's buffer in the kernel: an operand, or scratch (< 0)."""
 
     operand: int
     step: Dim = 0
@@ -98,7 +98,7 @@ LINE = 16  # elements: parts of several elements start at lines of the cache
 
 
 class _Inlining:
-    """One kernel while it is made."""
+    """Inlining of one kernel."""
 
     def __init__(self, kernel: ControlKernel, buffers: Sequence[Buffer]) -> None:
         self.kernel = kernel
@@ -115,7 +115,7 @@ class _Inlining:
         self.places: dict[int, _Place] = {}
 
     def build(self) -> LoopKernel:
-        """The kernel."""
+        """Return the kernel."""
         before: list[Statement] = []
         after: list[Statement] = []
         held = {
@@ -151,20 +151,20 @@ class _Inlining:
         return (*strides, *(0,) * (len(self.axes) - len(strides)))
 
     def new_value(self) -> int:
-        """The number of a new value."""
+        """Return the number of a new value."""
         self.values += 1
         return self.values - 1
 
     def new_axes(self, sizes: Sequence[Dim]) -> int:
-        """The first of new axes."""
+        """Add axes and return the first."""
         self.axes += sizes
         return len(self.axes) - len(sizes)
 
     def area(self, dtype: DType, extent: Dim) -> _Place:
-        """New scratch: a part of one area per dtype.
+        """Add scratch: a part of one area per dtype.
 
-        LLVM tells parts of one area apart by their offsets, areas by lists of all
-        others, which take a time that grows with the square of their number.
+        LLVM distinguishes parts of one area by their offsets, areas by lists of all
+        others, in a time quadratic in their number.
         """
         if not isinstance(extent, int):
             self.scratch.append(Scratch(dtype, extent))
@@ -190,7 +190,7 @@ class _Inlining:
     def _carry(
         self, source: int, target: int, before: list[Statement], after: list[Statement]
     ) -> _Place:
-        """Scratch for a carry, filled before the loop and copied out after it."""
+        """Add scratch for a carry, filled before the loop and copied out after it."""
         one, other = self.kernel.operands[source], self.kernel.operands[target]
         extent = self.buffers[other.buffer].elements
         area = self.area(other.dtype, extent)
@@ -241,7 +241,7 @@ class _Inlining:
 
 
 class _Moving:
-    """A nest of the body while it becomes a part of the kernel."""
+    """Move of a body's nest into the kernel."""
 
     def __init__(self, whole: _Inlining, nest: LoopKernel) -> None:
         self.whole = whole
@@ -255,7 +255,7 @@ class _Moving:
         self.values: dict[int, int] = {}
 
     def run(self) -> list[Statement]:
-        """The nest's statements, on the kernel's axes, operands and values."""
+        """Return the nest's statements, on the kernel's axes, operands and values."""
         return self._body(self.nest.body)
 
     def _body(self, body: Sequence[Statement]) -> list[Statement]:

@@ -1,4 +1,4 @@
-"""From an optimised Graph to a Schedule.
+"""Lowering of an optimised Graph to a Schedule.
 
 ``materialise`` puts copies where memory needs them, ``fuse`` groups nodes, ``nest`` and
 ``calls`` make kernels of the groups, ``order`` says when each runs, ``alias`` lets a
@@ -73,7 +73,7 @@ def lower(
     sizes: Mapping[str, int] | None = None,
     is_body: bool = False,
 ) -> Schedule:
-    """The Schedule of `graph`; see `arranged`."""
+    """Return the Schedule of `graph`; see `arranged`."""
     return in_place(arranged(graph, finite, sizes, is_body))
 
 
@@ -83,7 +83,7 @@ def arranged(
     sizes: Mapping[str, int] | None = None,
     is_body: bool = False,
 ) -> Schedule:
-    """The Schedule of `graph` in which no kernel writes in place yet.
+    """Return the Schedule of `graph` before kernels write in place.
 
     `finite` are tensors (outputs of the graph) that have to be finite before anything
     is committed; `sizes` are typical values of symbols, used to compare orders. The
@@ -108,7 +108,7 @@ def _position(outputs: Sequence[Tensor], tensor: Tensor) -> int:
 
 
 def unplanned_bytes(graph: Graph) -> Iterable[Dim]:
-    """The bytes of every tensor of the graph, leaves excepted."""
+    """Yield the bytes of every tensor of the graph, leaves excepted."""
     for node in graph.nodes:
         if not isinstance(node.op.code, Leaf):
             for kind in node.types:
@@ -116,7 +116,7 @@ def unplanned_bytes(graph: Graph) -> Iterable[Dim]:
 
 
 def timing_of(graph: Graph, finite: Sequence[Tensor], is_body: bool = False) -> Timing:
-    """What has to run before the commit, and what writes leaves."""
+    """Return which nodes run before the commit, and which write leaves."""
     late = {new.node: leaf for leaf, new in graph.updates}
     leaves = set(late.values())
     readers: dict[Tensor, list[Node]] = {}
@@ -137,7 +137,7 @@ def timing_of(graph: Graph, finite: Sequence[Tensor], is_body: bool = False) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A kernel before it has its place in the order."""
+    """Kernel before its place in the order is known."""
 
     kernel: Step
     early: bool
@@ -147,7 +147,7 @@ class _Step:
 
 
 class _Lowering:
-    """Buffers and kernels of one graph."""
+    """Lowering of one graph to buffers and kernels."""
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class _Lowering:
         )
 
     def _needed(self) -> set[Tensor]:
-        """Tensors that have to lie in memory."""
+        """Return the tensors that have to lie in memory."""
         needed = set(map(base_of, (*self.graph.outputs, *self.finite)))
         needed.update(t for node in self.timing.late for t in node.outputs)
         for group in self.groups:
@@ -209,13 +209,13 @@ class _Lowering:
     # Kernels
 
     def _wait(self, group: Group, needed: set[Tensor], first: int) -> None:
-        """Let the steps of a group, from number `first` on, wait as After says."""
+        """Make the steps of a group, from number `first` on, wait as After says."""
         left = [b for n in group.nodes for t in n.inputs for b in awaited(t)]
         if not left:
             return
         waits: set[int] = set()
         seen: set[Tensor] = set()
-        while left:  # what is not in memory is made of what is
+        while left:  # a tensor outside memory is computed from ones in memory
             base = left.pop()
             if base in seen or isinstance(base.op.code, Leaf):
                 continue
@@ -269,7 +269,7 @@ class _Lowering:
     # Order
 
     def _order(self, sizes: Mapping[str, int]) -> tuple[list[int], int]:
-        """The order of the steps, and how many run before the commit."""
+        """Return the order of the steps, and how many run before the commit."""
         tasks = [_task(step) for step in self.steps]
         before = _dependencies(self.steps, self.buffers.made)
         gate = len(tasks)
@@ -281,7 +281,7 @@ class _Lowering:
             )
         ]
         whole.append(Task((), (), tuple(early)))
-        if not early:  # nothing can go wrong: the step commits before it begins
+        if not early:  # nothing can fail: the commit is at the start
             whole = [Task(t.reads, t.writes, _without(t.after, gate)) for t in whole]
             return order(whole[:gate], self.buffers.bytes(sizes)), 0
         found = order(whole, self.buffers.bytes(sizes))
@@ -329,7 +329,7 @@ def _is_part(tensor: Tensor, inside: Mapping[Tensor, StoreRegion]) -> bool:
 
 
 def _updates(step: _Step, buffer: int) -> bool:
-    """Whether a step changes what others wrote into a buffer."""
+    """Whether a step changes the contents of a buffer written by others."""
     operands = step.kernel.operands
     return any(o.buffer == buffer and o.mode == "update" for o in operands)
 
@@ -342,7 +342,7 @@ def _task(step: _Step) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def _dependencies(
     steps: Sequence[_Step], buffers: Sequence[Buffer]
 ) -> list[tuple[int, ...]]:
-    """For each step the steps that have to run before it."""
+    """Return, for each step, the steps that have to run before it."""
     writers: dict[int, list[int]] = {}
     readers: dict[int, list[int]] = {}
     for number, step in enumerate(steps):

@@ -1,4 +1,4 @@
-"""Copies where a tensor has to lie in memory in a way that it does not.
+"""Materialisation: copies where a tensor needs another layout in memory.
 
 ``y = view(x)``  ->  ``y = view(copy(x))``   where no strides express the view
 ``matmul(x, y)`` ->  ``matmul(copy(x), y)``  where BLAS cannot read x
@@ -44,7 +44,7 @@ from staticgrad.ir.size import Dim, Shape, Size, product
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """How BLAS reads a tensor: leading dimension, transposition, batch stride."""
+    """Matrix as BLAS reads it: leading dimension, transposition, batch stride."""
 
     transposed: bool
     ld: Dim
@@ -53,7 +53,7 @@ class Matrix:
 
 
 def copied(tensor: Tensor) -> Tensor:
-    """A node that copies `tensor`, with its line."""
+    """Return a node that copies `tensor`, with its line."""
     op = OPS["copy"]
     types = infer(op, (tensor.type,), {})
     node = tensor.node
@@ -63,7 +63,7 @@ def copied(tensor: Tensor) -> Tensor:
 
 
 def materialise(graph: Graph) -> Graph:
-    """See the module docstring."""
+    """Insert copies where memory needs them; see the module docstring."""
     new: dict[Tensor, Tensor] = {}
     for node in graph.nodes:
         wanted = tuple([_input(node, i, new[t]) for i, t in enumerate(node.inputs)])
@@ -122,12 +122,12 @@ def _is_dense(tensor: Tensor) -> bool:
 
 
 def is_made_in_loops(tensor: Tensor) -> bool:
-    """True for a value that lies nowhere in memory: indices along an axis."""
+    """Whether a value lies nowhere in memory: indices along an axis."""
     return is_free(tensor) and not isinstance(base_of(tensor), Constant)
 
 
 def _output(tensor: Tensor, taken: Counter[Tensor]) -> Tensor:
-    """A view remains where it is all of something computed, in another shape."""
+    """Return an output as a view where it shows all of a computed tensor."""
     if not is_view(tensor):
         return copied(tensor) if is_made_in_loops(tensor) else tensor
     base = base_of(tensor)
@@ -137,7 +137,7 @@ def _output(tensor: Tensor, taken: Counter[Tensor]) -> Tensor:
 
 
 def _own(outputs: tuple[Tensor, ...], updates: tuple[Update, ...]) -> list[Update]:
-    """Updates whose new values are written by a node that does nothing else."""
+    """Return updates whose new values are written by a node with no other use."""
     uses = Graph.closed((), outputs, updates).uses()
     plain = [
         (leaf, new if _is_own(leaf, new, uses) else copied(new))
@@ -169,7 +169,7 @@ def _is_own(leaf: Stored, new: Tensor, uses: Counter[Tensor]) -> bool:
 
 
 def _untangled(updates: list[Update]) -> list[Update]:
-    """Of two new values of which one reads the other's leaf, that one is copied."""
+    """Copy one of two new values of which one reads the other's leaf."""
     leaves = {leaf for leaf, _ in updates}
     result: list[Update] = []
     for leaf, new in updates:
@@ -180,7 +180,7 @@ def _untangled(updates: list[Update]) -> list[Update]:
 
 
 def matrix_of(tensor: Tensor) -> Matrix | None:
-    """How BLAS can read the last two axes of `tensor`, batch axes in one stride."""
+    """Return the last two axes as BLAS reads them, with batch axes in one stride."""
     if is_made_in_loops(tensor):
         return None
     whole = base_of(tensor).shape
@@ -205,7 +205,7 @@ def matrix_of(tensor: Tensor) -> Matrix | None:
 
 
 def _batch_stride(layout: Layout) -> Dim | None:
-    """The one stride that walks all batch axes; None if there is none."""
+    """Return the one stride that walks all batch axes; None if there is none."""
     step: Dim | None = None
     extent: Dim = 0
     axes = zip(layout.shape[:-2], layout.strides[:-2], strict=True)
@@ -234,7 +234,7 @@ def _is_forward(stride: Dim, shapes: Iterable[Shape]) -> bool:
 
 
 def _times(stride: Size, row: Dim) -> int:
-    """How many times `row` the stride is; 0 if that is no whole number."""
+    """Return the multiple of `row` that the stride is; 0 if not a whole one."""
     if not isinstance(row, Size):
         return 0
     times = stride.terms[0][1] // row.terms[0][1]

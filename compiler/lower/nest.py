@@ -1,4 +1,4 @@
-"""From a fused Group to the loop nest of a LoopKernel.
+"""Loop nests: from a fused Group to a LoopKernel.
 
 The nest has four levels: per chunk, per row (all outer axes), per element of a row (the
 inner axes, walked once per stage: stages.py), and after the loops. Values are emitted
@@ -56,7 +56,7 @@ COMBINED: dict[Combine, Expr] = {
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """A reduction that needs a FinishKernel: its node, and the operand of its slots."""
+    """Reduction that needs a FinishKernel: its node, and the operand of its slots."""
 
     node: Node
     operand: int
@@ -64,7 +64,7 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """A kernel and its reductions over chunks."""
+    """Kernel and its reductions over chunks."""
 
     kernel: LoopKernel
     slots: tuple[Slots, ...]
@@ -77,18 +77,18 @@ def nest(
     buffer_of: Callable[[Tensor], int],
     layouts: Mapping[Tensor, Layout],
 ) -> Nest:
-    """The kernel of `group`.
+    """Return the kernel of `group`.
 
     `stored` maps the tensors of the group that have to lie in memory to their buffers;
     `slots_of` makes a buffer of slots for a reduction; `buffer_of` gives the buffer of
-    a tensor that another kernel, or the caller, made. `layouts` tells of tensors that
-    are a part of their buffer; the others are their buffer, in C order.
+    a tensor that another kernel, or the caller, made. `layouts` has those of tensors
+    that are a part of their buffer; the others are their buffer, in C order.
     """
     return _Nesting(group, stored, slots_of, buffer_of, layouts).build()
 
 
 class _Nesting:
-    """The levels of one nest while it is built."""
+    """Construction of the levels of one nest."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class _Nesting:
         return self._finish()
 
     def _emit_row(self, node: Node, stage: int) -> None:
-        """A value, or a gathered reduction, that is evaluated once per row."""
+        """Emit a value, or a gathered reduction, once per row."""
         scope = self.emit.rows[stage]
         if node in self.group.gathered:
             self._gather_up(node, self.emit.input(node, 0, scope, stage), scope)
@@ -139,7 +139,7 @@ class _Nesting:
         self._store(node, value, scope)
 
     def _emit_element(self, node: Node, stage: int) -> None:
-        """A value, or a reduction, that is evaluated per element of a row."""
+        """Emit a value, or a reduction, per element of a row."""
         scope = self.emit.elements[stage]
         if isinstance(node.op.code, Reduce):
             value = self.emit.input(node, 0, scope, stage)
@@ -164,7 +164,7 @@ class _Nesting:
     # Reductions
 
     def _reduce(self, node: Node, value: int, scope: Scope, stage: int) -> None:
-        """A reduction of values per element; its result is known in the next stage."""
+        """Emit a reduction of values per element, whose result the next stage knows."""
         before, after = self.emit.rows[stage], self.emit.rows[stage + 1]
         if node not in self.group.gathered:
             register = self._register(node, scope, value, before.body)
@@ -179,7 +179,7 @@ class _Nesting:
     def _register(
         self, node: Node, scope: Scope, value: int, before: list[Statement]
     ) -> int:
-        """Reduce `value` into a register that starts in `before`."""
+        """Emit the reduction of `value` into a register that starts in `before`."""
         combine, dtype = _combine(node), node.outputs[0].dtype
         register = self.emit.new()
         before.append(Initial(register, combine, dtype))
@@ -187,7 +187,7 @@ class _Nesting:
         return register
 
     def _gather_up(self, node: Node, value: int, scope: Scope) -> None:
-        """Combine a value of `scope` over rows, into the result or a slot of it."""
+        """Emit the reduction of a value over rows, into the result or a slot of it."""
         result = node.outputs[0]
         axes = self.group.loop_axes[node]
         kept = [a for i, a in enumerate(axes) if i not in node.attrs["axes"]]
@@ -217,7 +217,7 @@ class _Nesting:
         return number
 
     def _accumulate(self, node: Node, access: Access, value: int, scope: Scope) -> None:
-        """``memory = combine(memory, value)``, from the identity on.
+        """Emit ``memory = combine(memory, value)``, from the identity on.
 
         Where the result has the chunked axis each index starts its own part of it.
         """
@@ -265,7 +265,7 @@ class _Nesting:
         return Nest(kernel, tuple(self.slots))
 
     def _cost(self, rows: tuple[Dim, ...]) -> Dim:
-        """The work of one index of axis 0, which has `rows` of the nest's rows."""
+        """Return the work of one index of axis 0, which has `rows` rows of the nest."""
         across = product(tuple(self.axes[a] for a in self.inner))
         cost: Dim = 0
         for node in self.group.nodes:
@@ -281,7 +281,7 @@ def _combine(node: Node) -> Combine:
 
 
 def kernel_name(nodes: Sequence[Node]) -> str:
-    """What a kernel does, from its operations: ``mul_tanh_sum``."""
+    """Return a kernel's name, made of its operations: ``mul_tanh_sum``."""
     names: list[str] = []
     for node in nodes:
         name = node.op.name.removeprefix("reduce_")

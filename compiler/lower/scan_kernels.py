@@ -1,4 +1,4 @@
-"""The kernel of Scan: a running result along one axis.
+"""Kernel of Scan: a cumulative reduction along one axis.
 
 The state lies in scratch, one element for each index of the axes behind the scanned
 one. Along the last axis that is a single element, which LLVM keeps in a register;
@@ -39,11 +39,11 @@ from staticgrad.ir.size import Dim, Shape, product
 from staticgrad.ir.types import FLOAT32, FLOAT64
 
 STATE = -1  # the scratch area, as operands are numbered
-COST = 4  # a step waits for the one before, so it is worth four additions
+COST = 4  # additions: a step waits for the one before
 
 
 def scanned(node: Node, buffer_of: Callable[..., int]) -> list[Kernel]:
-    """One kernel that walks the axis of a Scan."""
+    """Return one kernel that walks the axis of a Scan."""
     code, result = node.op.code, node.outputs[0]
     assert isinstance(code, Scan)
     order = _Order(result.shape, node.attrs["axis"])
@@ -89,7 +89,7 @@ def scanned(node: Node, buffer_of: Callable[..., int]) -> list[Kernel]:
 
 
 class _Order:
-    """The axes of a scan as the loops of a kernel."""
+    """Order of a scan's axes as the loops of a kernel."""
 
     def __init__(self, shape: Shape, axis: int) -> None:
         self.shape = shape
@@ -99,29 +99,29 @@ class _Order:
         self.transposed = not self.ahead and bool(self.behind)
 
     def _loops(self) -> list[int]:
-        """The axes of the result in the order of the kernel's loops."""
+        """Return the axes of the result in the order of the kernel's loops."""
         every = list(range(len(self.shape)))
         return every[1:] + every[:1] if self.transposed else every
 
     def axes(self) -> tuple[Dim, ...]:
-        """The kernel's axes; the first is the one of chunks."""
+        """Return the kernel's axes; the first is the one of chunks."""
         sizes = tuple(self.shape[k] for k in self._loops())
         return sizes if len(sizes) > 1 else (1, *sizes)
 
     def placed(self, strides: tuple[Dim, ...]) -> tuple[Dim, ...]:
-        """Strides along the kernel's axes, from those along the result's."""
+        """Return strides along the kernel's axes, from those along the result's."""
         steps = tuple(strides[k] for k in self._loops())
         return steps if len(steps) > 1 else (0, *steps)
 
     def inner_strides(self) -> tuple[Dim, ...]:
-        """Strides of the state: those of the axes behind the scanned one."""
+        """Return strides of the state: those of the axes behind the scanned one."""
         plain = Layout.contiguous(self.behind).strides
         return (*(0,) * (self.axis + 1), *plain)
 
     def nested(
         self, start: tuple[Statement, ...], step: tuple[Statement, ...]
     ) -> tuple[Statement, ...]:
-        """Loops over what is ahead; inside `start`, then `step` along the axis."""
+        """Return loops over the axes ahead; inside `start`, then `step` along it."""
         rank = len(self.axes())
         if self.transposed:
             behind, along = range(rank - 1), rank - 1

@@ -1,4 +1,4 @@
-"""The kernel of Select: the k first elements of each row, kept sorted while it is read.
+"""Kernel of Select: the first k elements of each row, by insertion while reading.
 
 Each row has k slots in scratch, of a value and the position that it has in the row.
 Elements are compared with the last slot, a block at a time by vectors; in most blocks
@@ -52,7 +52,7 @@ SELECT = parse("select({0}, {1}, {2})")
 
 
 def selected(node: Node, buffer_of: Callable[[Tensor], int]) -> list[Kernel]:
-    """One kernel that writes both outputs of a Select."""
+    """Return one kernel that writes both outputs of a Select."""
     code, (x,) = node.op.code, node.inputs
     assert isinstance(code, Select)
     values, places = node.outputs
@@ -81,7 +81,7 @@ def selected(node: Node, buffer_of: Callable[[Tensor], int]) -> list[Kernel]:
 
 
 def _places_of(x: Tensor) -> DType:
-    """The dtype of positions: as wide as values, so that vectors of both are alike."""
+    """Return the dtype of positions: as wide as values, for vectors of equal lanes."""
     n = x.shape[-1]
     short = x.dtype.itemsize <= 4 and isinstance(n, int) and n < 2**31
     return INT32 if short else INT64
@@ -103,11 +103,11 @@ class _Body:
         self.dtypes = {VALUES: x.dtype, PLACES: _places_of(x)}
 
     def row(self) -> tuple[Statement, ...]:
-        """Empty slots, then every element, then the results."""
+        """Return empty slots, then every element, then the results."""
         return (*self._clear(), self._blocks(), self._rest(), self._write())
 
     def _strides(self, **steps: Dim) -> tuple[Dim, ...]:
-        """No step along rows, and `steps` along the axes behind them."""
+        """Return strides of 0 along rows, and `steps` along the axes behind them."""
         names = ("block", "slot", "element", "rest")
         return (*(0,) * self.rank, *(steps.get(name, 0) for name in names))
 
@@ -116,7 +116,7 @@ class _Body:
         return self.count - 1
 
     def _slots(self, step: int, first: Dim) -> tuple[Access, Access]:
-        """Value and place of slot ``first + step * j`` in step j."""
+        """Return value and place of slot ``first + step * j`` in step j."""
         strides = self._strides(slot=step)
         return Access(VALUES, strides, first), Access(PLACES, strides, first)
 
@@ -135,7 +135,7 @@ class _Body:
         )
 
     def _element(self, offset: Dim, **steps: Dim) -> Access:
-        """An element of the row: `offset` and `steps` count elements."""
+        """Return an element of the row: `offset` and `steps` count elements."""
         layout = layout_of(self.x)
         along = layout.strides[-1]
         rows = layout.strides[:-1] if self.x.ndim > 1 else (0,)
@@ -144,7 +144,7 @@ class _Body:
         return Access(0, strides, layout.offset + offset * along)
 
     def _blocks(self) -> Loop:
-        """Blocks of elements; in most of them none is ahead of the last slot."""
+        """Return blocks of elements; in most of them none precedes the last slot."""
         value, leads, found = self._new(), self._new(), self._new()
         loads, last = self._loaded(self._slots(0, self.k))
         access = self._element(0, block=BLOCK, element=1)
@@ -170,7 +170,7 @@ class _Body:
     def _step(
         self, access: Access, strides: tuple[Dim, ...], first: Dim
     ) -> tuple[Statement, ...]:
-        """Insert one element, if it is ahead of the last slot."""
+        """Insert one element, if it precedes the last slot."""
         value, index, place, leads = (self._new() for _ in range(4))
         loads, last = self._loaded(self._slots(0, self.k))
         return (
@@ -183,7 +183,7 @@ class _Body:
         )
 
     def _insert(self, value: int, place: int) -> tuple[Statement, ...]:
-        """``slot = the one before, if the element leads that; else the leading one``.
+        """Insert an element, shifting the slots behind it by one.
 
         The slots are k, k - 1, ..., 1.
         """
@@ -215,7 +215,7 @@ class _Body:
         return loads, numbers
 
     def _write(self) -> Loop:
-        """Slots 1, 2, ..., k are the results."""
+        """Write slots 1, 2, ..., k to the results."""
         loads, (value, place) = self._loaded(self._slots(1, 1))
         index = self._new()
         widened = Compute(index, CONVERTED, (place,), INT64)

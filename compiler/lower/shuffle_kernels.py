@@ -1,4 +1,4 @@
-"""The kernel of Shuffle: a random order of each row's positions, inside out.
+"""Kernel of Shuffle: Fisher and Yates' inside-out shuffle of each row.
 
 Position i takes what position j <= i holds, and j takes i; j is a random word scaled to
 0..i. Loads and stores are of one operand, so each step sees what the one before wrote.
@@ -37,7 +37,7 @@ COST = 12  # additions that a step takes: a draw, and two accesses anywhere
 
 
 def shuffled(node: Node, buffer_of: Callable[[Tensor], int]) -> list[Kernel]:
-    """One kernel that writes the orders of all keys."""
+    """Return one kernel that writes the orders of all keys."""
     code, result = node.op.code, node.outputs[0]
     assert isinstance(code, Shuffle)
     (key,) = node.inputs
@@ -61,7 +61,7 @@ def shuffled(node: Node, buffer_of: Callable[[Tensor], int]) -> list[Kernel]:
 
 
 def _key_words(key: Tensor, rank: int) -> tuple[Statement, ...]:
-    """Values 0 to 3, read once per row."""
+    """Return values 0 to 3, loaded once per row."""
     layout = layout_of(key)
     *own, along = layout.strides
     strides = (*own, 0) if len(own) == rank - 1 else (0,) * rank
@@ -72,7 +72,7 @@ def _key_words(key: Tensor, rank: int) -> tuple[Statement, ...]:
 
 
 def _steps(code: Shuffle, result: Tensor, rank: int) -> tuple[Statement, ...]:
-    """What happens for one position: values from 4 on."""
+    """Return the statements for one position: values from 4 on."""
     position, word, count, below, place, found = range(4, 10)
     plain = Layout.contiguous(result.shape).strides
     strides = plain if result.ndim > 1 else (0, *plain)

@@ -1,8 +1,8 @@
-"""The kernel of Sort: rows by their digits, short ones by counting.
+"""Kernel of Sort: radix sort of rows, counting sort of short ones.
 
 A key is an unsigned integer as wide as an element, in the order in which elements sort:
-floats by their bits, those of negative ones turned around, NaN last; signed integers
-with the sign turned. Where places are wanted -0.0 becomes 0.0, whose place it shares.
+floats by their bits, those of negative ones in reverse order, NaN last; signed integers
+with the sign flipped. Where places are wanted -0.0 becomes 0.0, whose place it shares.
 
 Rows are sorted by one byte of their keys after the other, from the last: elements of
 each byte are counted, counts become where those elements begin, and each element goes
@@ -58,7 +58,7 @@ and where its elements go next; the sum of counts; places, twice."""
 
 
 def sorted_rows(node: Node, buffer_of: Callable[[Tensor], int]) -> list[Kernel]:
-    """One kernel that writes the values or the places of all rows."""
+    """Return one kernel that writes the values or the places of all rows."""
     code, (x,), result = node.op.code, node.inputs, node.outputs[0]
     assert isinstance(code, Sort)
     rows: tuple[Dim, ...] = x.shape[:-1] or (1,)
@@ -98,7 +98,7 @@ class _Body:
         self.place = INT32 if isinstance(n, int) and n < 2**31 else INT64
 
     def scratch(self) -> tuple[Scratch, ...]:
-        """The areas in the order of their numbers; of one element where not used."""
+        """Return the areas by number; of one element where unused."""
         n, digits = self.x.shape[-1], 0 if self.few else self.digits
         twice = 1 if self.few else n
         placed = self.padded if self.few else n if self.places else 1
@@ -119,7 +119,7 @@ class _Body:
         return (*(0,) * self.rank, element, bins)
 
     def _at(self, area: int, second: bool = False) -> Access:
-        """The element of an area; along the axis of bins if `second`."""
+        """Return the element of an area; along the axis of bins if `second`."""
         return Access(area, self._strides(int(not second), int(second)))
 
     def _compute(
@@ -169,7 +169,7 @@ class _Body:
         return (*body, Loop(self.rank + 1, tuple(Store(at, zero) for at in tables)))
 
     def _keys(self) -> Loop:
-        """Keys and places, and how often each digit of them occurs."""
+        """Write keys and places, and count each digit of them."""
         body: list[Statement] = []
         key = self._key(body)
         body += [Store(self._at(area), key) for area in (FROM, TO)]
@@ -189,7 +189,7 @@ class _Body:
         return self._compute(body, "{T}({0})", (index,), self.place)
 
     def _key(self, body: list[Statement]) -> int:
-        """An element as an integer."""
+        """Return an element as an integer."""
         layout = layout_of(self.x)
         *rows, along = layout.strides if self.x.ndim else (0,)
         strides = (*(rows or (0,)), along, 0)
@@ -208,7 +208,7 @@ class _Body:
         return self._compute(body, "bitwise_xor({0}, {1})", (key, sign), self.key)
 
     def _bin(self, body: list[Statement], key: int, digit: int) -> Access:
-        """Where the count of a digit of the key is."""
+        """Return the access to the count of a digit of the key."""
         if digit:
             by = self._number(body, DIGIT * digit, self.key)
             key = self._compute(body, "right_shift({0}, {1})", (key, by), self.key)
@@ -220,7 +220,7 @@ class _Body:
         return Access(COUNTS, self._strides(), digit * BINS, (inside, 1))
 
     def _moves(self, digit: int) -> tuple[Statement, ...]:
-        """The row by one digit; only copied where the digit is always the same."""
+        """Move the row by one digit; only copy it if the digit is constant."""
         body: list[Statement] = []
         counts = Access(COUNTS, self._strides(bins=1), digit * BINS)
         most, n = self._new(), self._new()
@@ -248,7 +248,7 @@ class _Body:
         return tuple(body)
 
     def _starts(self, counts: Access) -> tuple[Statement, ...]:
-        """Counts become the sums of those before."""
+        """Replace counts by the sums of those before."""
         first: list[Statement] = []
         total = Access(SUM, self._strides())
         first.append(Store(total, self._number(first, 0, INT64)))
@@ -260,7 +260,7 @@ class _Body:
         return (*first, Loop(self.rank + 1, tuple(body)))
 
     def _moved(self, digit: int, pairs: Sequence[tuple[int, int, DType]]) -> Loop:
-        """Each element to the next place of its digit."""
+        """Move each element to the next place of its digit."""
         body: list[Statement] = []
         values = [self._load(body, self._at(s), dtype) for s, _, dtype in pairs]
         place = self._bin(body, values[0], digit)
@@ -274,7 +274,7 @@ class _Body:
         return Loop(self.rank, tuple(body))
 
     def _write(self, keys: int) -> Loop:
-        """The row of the result."""
+        """Write the row of the result."""
         body: list[Statement] = []
         if self.places:
             area = PLACES_FROM if keys == FROM else PLACES_TO
@@ -286,7 +286,7 @@ class _Body:
         return Loop(self.rank, tuple(body))
 
     def _result_strides(self) -> tuple[tuple[Dim, ...], Dim]:
-        """How far rows of the result are apart, and their elements."""
+        """Return the strides of the result's rows, and of their elements."""
         *rows, along = Layout.contiguous(self.x.shape).strides
         return tuple(rows) or (0,), along
 
@@ -294,7 +294,7 @@ class _Body:
         return self._compute(body, "{T}({0})", (place,), INT64)
 
     def _value(self, body: list[Statement], key: int) -> int:
-        """The element that a key stands for."""
+        """Return the element of a key."""
         kind = kind_of(self.x.dtype)
         if kind == "f":
             value = self._compute(body, "order_float({0})", (key,), self.wide)
@@ -304,7 +304,7 @@ class _Body:
         return self._compute(body, "{T}({0})", (key,), self.x.dtype)
 
     def counted(self) -> tuple[Statement, ...]:
-        """For each element how many come before it, which is its place.
+        """Rank each element by counting those that precede it.
 
         The row is filled up to whole registers with what comes before nothing.
         """

@@ -1,4 +1,4 @@
-"""Operands that a loop reads far apart are copied ahead of it, turned.
+"""Strided operands are copied ahead of a loop, transposed.
 
 A kernel whose innermost loop steps far through memory touches a cache line for each
 element, and no vector helps. Where another of its loops walks that operand element by
@@ -39,8 +39,8 @@ from staticgrad.ir.op import Layout
 from staticgrad.ir.size import Dim, Shape
 from staticgrad.ir.types import DType
 
-FAR_BYTES = 64  # from one element to the next: a line of the cache for each
-LEAST_EDGE = 16  # elements along both of the axes that cross
+FAR_BYTES = 64  # stride: a cache line per element
+LEAST_EDGE = 16  # elements along both exchanged axes
 LEAST_BYTES = 1 << 15
 
 NewBuffer = Callable[[BufferKind, Shape, DType], int]
@@ -48,7 +48,7 @@ NewBuffer = Callable[[BufferKind, Shape, DType], int]
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """The axes that an access moves along, in the order of the loops."""
+    """Axes that an access moves along, in the order of the loops."""
 
     axes: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -57,7 +57,7 @@ class _Order:
 def straightened(
     kernel: LoopKernel, new_buffer: NewBuffer
 ) -> tuple[LoopKernel, list[LoopKernel]]:
-    """The kernel without far reads, and the copies that have to run before it."""
+    """Return the kernel without strided reads, and the copies that precede it."""
     far = _far_reads(kernel) if len(kernel.axes) > 1 else {}
     if not far or _is_tiles(transposed(kernel)):
         return kernel, []
@@ -80,7 +80,7 @@ def straightened(
 
 
 def _of_copy(number: int, access: Access, order: _Order) -> Access:
-    """Where an access finds its elements in the copy, axes walked backwards as such."""
+    """Return an access to the copy; axes walked backwards stay so."""
     strides: list[Dim] = [0] * len(access.strides)
     offset: Dim = 0
     plain = Layout.contiguous(order.sizes).strides
@@ -102,7 +102,7 @@ def _is_tiles(kernel: Step) -> bool:
 def _reading(
     kernel: LoopKernel, operands: Sequence[Operand], changed: Mapping[Access, Access]
 ) -> LoopKernel:
-    """The kernel with other accesses, and without the operands that nothing reads."""
+    """Return the kernel with other accesses, without operands that nothing reads."""
 
     def read(statement: Statement) -> Statement:
         if isinstance(statement, Load) and statement.access in changed:
@@ -134,7 +134,7 @@ def _accesses(body: Sequence[Statement]) -> Iterator[Access]:
 
 
 def _walk(body: Sequence[Statement]) -> Iterator[tuple[Statement, tuple[int, ...]]]:
-    """Every statement that is no loop, with the axes of the loops around it."""
+    """Yield every statement that is no loop, with the axes of the loops around it."""
     stack: list[tuple[Statement, tuple[int, ...]]] = [(s, ()) for s in reversed(body)]
     while stack:
         statement, around = stack.pop()
@@ -146,7 +146,7 @@ def _walk(body: Sequence[Statement]) -> Iterator[tuple[Statement, tuple[int, ...
 
 
 def _far_reads(kernel: LoopKernel) -> dict[Access, _Order]:
-    """Accesses all of whose loads are far apart, and the order of their copies."""
+    """Return accesses all of whose loads are strided, and the order of their copies."""
     found: dict[Access, _Order | None] = {}
     for statement, around in _walk(kernel.body):
         if isinstance(statement, When | Invoke | Tiles):
@@ -159,7 +159,7 @@ def _far_reads(kernel: LoopKernel) -> dict[Access, _Order]:
 
 
 def _far(kernel: LoopKernel, access: Access, around: tuple[int, ...]) -> _Order | None:
-    """The order of the loops around an access whose innermost one steps far."""
+    """Return the loop order around an access with a large innermost stride."""
     fixed = access.dynamic is not None or access.operand < 0
     if fixed or kernel.operands[access.operand].mode != "read" or not around:
         return None

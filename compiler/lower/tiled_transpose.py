@@ -1,4 +1,4 @@
-"""Copies that read along one axis and write along another, as tiles.
+"""Tiled transposition: copies between axis orders, as tiles.
 
 A loop would touch a cache line for every element, on one side or the other; a tile
 reads a square of whole registers, transposes it in registers and writes it.
@@ -27,7 +27,7 @@ from staticgrad.compiler.kernel_ir.schedule import Step
 from staticgrad.compiler.kernel_ir.schemes import Transposed
 from staticgrad.ir.size import Dim
 
-LEAST_EDGE = 3  # elements along either axis: below, a tile has little to do
+LEAST_EDGE = 3  # elements along either axis: smaller tiles do not pay
 LEAST_ELEMENTS = 256  # per index of axis 0, or in all
 BITS = (32, 64)
 LONG = 64  # elements: at least a register's
@@ -35,7 +35,7 @@ LEAST_ROWS = 64  # of a chunk whose axis is cut into tiles
 
 
 def transposed(kernel: Step) -> Step:
-    """The kernel as tiles, if it is such a copy; else itself."""
+    """Return the kernel as tiles, if it is such a copy; else itself."""
     if not isinstance(kernel, LoopKernel):
         return kernel
     pair = _copy_of(kernel)
@@ -62,7 +62,7 @@ def transposed(kernel: Step) -> Step:
 
 
 def _copy_of(kernel: LoopKernel) -> tuple[Access, Access] | None:
-    """What is loaded and stored, if nothing else is done."""
+    """Return the load and the store of a kernel that only copies; else None."""
     body, axis = kernel.body, 0
     while len(body) == 1 and isinstance(body[0], Loop) and body[0].axis == axis:
         body, axis = body[0].body, axis + 1
@@ -87,7 +87,7 @@ def _copy_of(kernel: LoopKernel) -> tuple[Access, Access] | None:
 
 
 def _unit(strides: tuple[Dim, ...], axes: tuple[Dim, ...]) -> int:
-    """The axis along which elements lie beside each other; -1 if it is too short."""
+    """Return the axis of contiguous elements; -1 if it is too short."""
     for axis, (stride, size) in enumerate(zip(strides, axes, strict=True)):
         if stride == 1 and (not isinstance(size, int) or size >= LEAST_EDGE):
             return axis
@@ -97,7 +97,7 @@ def _unit(strides: tuple[Dim, ...], axes: tuple[Dim, ...]) -> int:
 def _scheme(
     kernel: LoopKernel, load: Access, store: Access, axes: tuple[int, int]
 ) -> Transposed | None:
-    """None where a size or stride is not known, or elements are of another width."""
+    """Return the scheme; None for unknown sizes or strides, or other widths."""
     dtype = kernel.operands[load.operand].dtype
     bits = 8 * dtype.itemsize
     sizes = tuple(n for n in kernel.axes[1:] if isinstance(n, int))
@@ -123,7 +123,7 @@ def _scheme(
 
 
 def _longest(edges: list[Dim]) -> int:
-    """The longer edge; one that is not known counts as long."""
+    """Return the longer edge; an unknown one counts as long."""
     return max(n if isinstance(n, int) else LONG for n in edges)
 
 

@@ -40,12 +40,12 @@ BufferOf = Callable[[Tensor], int]
 
 
 def gemm(node: Node, buffer_of: BufferOf) -> list[Kernel]:
-    """``C = A @ B``."""
+    """Return the kernel of ``C = A @ B``."""
     return [_product(node, node.inputs, buffer_of, "write")]
 
 
 def gemm_add(node: Node, buffer_of: BufferOf) -> list[Kernel]:
-    """``C = base``, unless the base lies there, and ``C = A @ B + C``."""
+    """Return the kernels of ``C = base`` (unless in place) and ``C = A @ B + C``."""
     base, *factors = node.inputs
     add = _product(node, factors, buffer_of, "update")
     if base_of(base) is base and buffer_of(base) == buffer_of(node.outputs[0]):
@@ -107,7 +107,7 @@ def placed(node: Node, buffer_of: Buffers) -> list[Kernel]:
 
 
 def _takes_turns(node: Node, first: Piece, piece: Piece) -> bool:
-    """Whether elements of two pieces lie between each other, or they are the same.
+    """Whether the elements of two pieces interleave, or the pieces are the same.
 
     Both are then copied in one loop, whose stores fill memory without gaps.
     """
@@ -128,7 +128,7 @@ def _takes_turns(node: Node, first: Piece, piece: Piece) -> bool:
 def scattered(
     node: Node, buffer_of: Buffers, check: Node | None = None
 ) -> list[Kernel]:
-    """The updates combined into the base, a copy of it unless it lies there.
+    """Return the kernels that copy the base, unless in place, and combine the updates.
 
     A base that its own kernel writes there already lies in the result. The index is
     the result of `check`, if that is to be done on the way.
@@ -148,7 +148,7 @@ def scattered(
 
 
 def uniform(tensor: Tensor) -> float | int | bool | None:
-    """The number that every element of `tensor` is seen to be, or None."""
+    """Return the number that every element of `tensor` is known to be, or None."""
     base = base_of(tensor)
     if not isinstance(base, Constant) or base.value.size != 1:
         return None
@@ -157,7 +157,7 @@ def uniform(tensor: Tensor) -> float | int | bool | None:
 
 
 def _combined(node: Node, buffer_of: BufferOf, check: Node | None) -> LoopKernel:
-    """The updates, in the order of the index, combined into the result."""
+    """Return the kernel that combines the updates into the result, in index order."""
     _, index, updates = node.inputs
     result, combine = node.outputs[0], node.attrs["combine"]
     place, tests = (0, ()) if check is None else _checked(check)
@@ -187,14 +187,14 @@ def _combined(node: Node, buffer_of: BufferOf, check: Node | None) -> LoopKernel
 
 
 def _checked(check: Node) -> tuple[int, tuple[Statement, ...]]:
-    """The value that is the index in value 0, checked, and how it is made."""
+    """Return the checked index of value 0, and the statements that check it."""
     attrs, strides = check.attrs, Layout.contiguous(check.types[0].shape).strides
     where = Index(4, strides)
     return 5, (where, CheckIndex(5, 0, attrs["extent"], 4, 1, attrs["wrap"]))
 
 
 def _index_strides(node: Node, index: Tensor) -> tuple[Dim, ...]:
-    """How the index is read along the axes of the updates."""
+    """Return the strides of the index along the axes of the updates."""
     updates = node.inputs[2]
     start = 0 if node.attrs["pointwise"] else node.attrs["axis"]
     strides: list[Dim] = [0] * updates.ndim
@@ -205,7 +205,7 @@ def _index_strides(node: Node, index: Tensor) -> tuple[Dim, ...]:
 
 
 def _target(node: Node, place: int) -> Access:
-    """Where an update goes in the result; `place` is the value of its index."""
+    """Return the access of an update to the result; `place` is its index's value."""
     axis, index = node.attrs["axis"], node.inputs[1]
     strides = list(Layout.contiguous(node.outputs[0].shape).strides)
     along = strides[axis]
@@ -243,7 +243,7 @@ def _copy(
 def _copies(
     node: Node, pairs: Sequence[tuple[Tensor, Layout]], buffer_of: BufferOf
 ) -> LoopKernel:
-    """Sources of one shape, each copied to its region of the result."""
+    """Return copies of sources of one shape to their regions of the result."""
     buffers = list(dict.fromkeys(buffer_of(base_of(source)) for source, _ in pairs))
     dtype, result, loads, stores = pairs[0][0].dtype, len(buffers), [], []
     for value, (source, region) in enumerate(pairs):

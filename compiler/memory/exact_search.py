@@ -1,4 +1,4 @@
-"""Exact search: the smallest arena for a few buffers, by branch and bound.
+"""Exact search for the smallest arena of a few buffers, by branch and bound.
 
 In a smallest arrangement every buffer can sink until it lies at 0 or on one that it
 conflicts with. So it is enough to place buffers in order of offset, each on the highest
@@ -26,7 +26,7 @@ FAR = 2**62
 def search(
     sizes: Ints, first: Ints, last: Ints, offsets: Ints, bound: int, limit: int
 ) -> bool:
-    """Improve `offsets`; True if they are proven to need the smallest arena.
+    """Improve `offsets`; return whether they are proven optimal.
 
     Stops at an arena of `bound` units, which is proof too, or after `limit` branches.
     Of several buffers that could come next, the lowest comes first.
@@ -100,7 +100,7 @@ def _fits(
     waiting: Ints,
     best: int,
 ) -> bool:
-    """False if the buffers left cannot all end below `best`."""
+    """Whether the buffers left may all end below `best`."""
     lowest = np.full(len(waiting), FAR, np.int64)
     for b in range(len(sizes)):
         if not left[b]:
@@ -119,7 +119,7 @@ def _fits(
 def _next(
     floor: Ints, untried: Ints, left: Ints, sizes: Ints, found: Ints, previous: int
 ) -> int:
-    """The lowest untried buffer that may come next in order of (offset, number)."""
+    """Return the lowest untried buffer next in order of (offset, number)."""
     ceiling = FAR
     for b in range(len(sizes)):
         if left[b]:
@@ -145,7 +145,7 @@ def _raise(
     first: Ints,
     last: Ints,
 ) -> None:
-    """The floors once a buffer lies on its own; all may be tried again."""
+    """Raise the floors above a buffer; all may be tried again."""
     top = before[placed] + sizes[placed]
     for b in range(len(sizes)):
         untried[b] = True

@@ -1,4 +1,4 @@
-"""In-place writing: a kernel writes over a temporary that it reads for the last time.
+"""In-place writing: a kernel overwrites a temporary that it reads for the last time.
 
 The two buffers become one, and the two operands one operand with access "update", if
 every element is read before it is written: the reads and the writes have equal strides
@@ -39,7 +39,7 @@ from staticgrad.ir.size import product
 
 
 def in_place(schedule: Schedule) -> Schedule:
-    """`schedule` with fewer buffers, and kernels that write in place."""
+    """Merge buffers of `schedule` so that kernels write in place."""
     joining = _Joining(schedule)
     kernels: list[Step] = []
     for position, kernel in enumerate(schedule.kernels):
@@ -53,7 +53,7 @@ def in_place(schedule: Schedule) -> Schedule:
 
 
 def sharing(schedule: Schedule) -> tuple[dict[int, int], dict[int, tuple[int, int]]]:
-    """Which buffer `in_place` would put each into, and where the others then live.
+    """Return the buffer that each is aliased to, and the live ranges of the rest.
 
     The second dict has the first and the last kernel of every buffer that is left.
     """
@@ -66,7 +66,7 @@ def sharing(schedule: Schedule) -> tuple[dict[int, int], dict[int, tuple[int, in
 
 
 def shareable(schedule: Schedule, kernel: Step) -> list[tuple[int, int]]:
-    """Pairs (read, written) of buffers that `in_place` makes one.
+    """Return pairs (read, written) of buffers that `in_place` makes one.
 
     It does where the first dies at `kernel` and the second is made by it.
     """
@@ -93,7 +93,7 @@ def shareable(schedule: Schedule, kernel: Step) -> list[tuple[int, int]]:
 def _free_starts(
     kernel: ControlKernel, numbers: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Of `starts` the pairs whose first operand is not needed besides."""
+    """Return the pairs of `starts` whose first operand is not needed otherwise."""
     read = {port.operand for ports in kernel.ports for port in ports}
     return [
         pair
@@ -111,7 +111,7 @@ def _are_alike(old: Buffer, new: Buffer) -> bool:
 
 
 class _Joining:
-    """Buffers being joined, kernel by kernel, and the kernels between which they live.
+    """Merging of buffers, kernel by kernel, with the kernels between which they live.
 
     `merged` has the buffer that took the place of another.
     """
@@ -129,13 +129,13 @@ class _Joining:
             self.last[buffer] = len(schedule.kernels)
 
     def root(self, buffer: int) -> int:
-        """The buffer in whose place `buffer` is."""
+        """Return the buffer into which `buffer` is merged."""
         while buffer in self.merged:
             buffer = self.merged[buffer]
         return buffer
 
     def join(self, kernel: Step, position: int) -> list[tuple[int, int]]:
-        """Pairs of operands that become one.
+        """Return pairs of operands that become one.
 
         Of a loop's (written, read): what is written is what dies here, or the same
         leaf. Of a step with bodies (start, operand), as in its `starts`.
@@ -150,7 +150,7 @@ class _Joining:
     def _written(
         self, kernel: LoopKernel, numbers: Sequence[int], position: int
     ) -> dict[int, int]:
-        """Operand written -> operand read; `numbers` are the operands' buffers.
+        """Return operand written -> operand read; `numbers` are the operands' buffers.
 
         Of those that may be, the one made last, which is in the nearest cache.
         """
@@ -183,7 +183,7 @@ class _Joining:
     def _started(
         self, kernel: ControlKernel, numbers: Sequence[int], position: int
     ) -> list[tuple[int, int]]:
-        """Operands that start as another one, in its place."""
+        """Return operands that start as another one, in its place."""
         found: list[tuple[int, int]] = []
         for pair in _free_starts(kernel, numbers):
             source, target = (numbers[n] for n in pair)
@@ -209,13 +209,13 @@ class _Joining:
 def _is_elementwise(
     target: Buffer, kernel: LoopKernel, uses: _Uses, read: int, write: int
 ) -> bool:
-    """Every element is written once, and read at its own index only before that.
+    """Whether every element is written once, and read at its own index only before.
 
     The store may stand outside of inner loops, as that of what a row gave.
     """
     axes = uses.axes.get(write, ())
     if uses.conditional:
-        return False  # what it writes may stay unwritten
+        return False  # its result may stay unwritten
     if product(tuple(kernel.axes[a] for a in axes)) != target.elements:
         return False
     both = (*uses.accesses.get(read, ()), *uses.accesses.get(write, ()))
@@ -233,7 +233,7 @@ def _is_elementwise(
 
 @dataclass(frozen=True, slots=True)
 class _Uses:
-    """The accesses to each operand in order, and the axes around its last store.
+    """Accesses to each operand in order, and the axes around its last store.
 
     Each access is (whether it stores, access). `conditional`: there may be others, or
     fewer.
@@ -245,7 +245,7 @@ class _Uses:
 
     @staticmethod
     def of(kernel: LoopKernel) -> _Uses:
-        """One walk over the statements."""
+        """Collect the accesses in one walk over the statements."""
         accesses: dict[int, list[tuple[int, bool, Access]]] = {}
         axes: dict[int, tuple[int, ...]] = {}
         conditional = False
@@ -260,7 +260,7 @@ class _Uses:
 
 
 def _with_pairs(kernel: LoopKernel, pairs: dict[int, int]) -> LoopKernel:
-    """The kernel with each written operand folded into the one that it overwrites."""
+    """Return the kernel with each written operand merged into the overwritten one."""
     kept = [n for n in range(len(kernel.operands)) if n not in pairs]
     number = {old: new for new, old in enumerate(kept)}
     number.update((write, number[read]) for write, read in pairs.items())
@@ -286,7 +286,7 @@ def _renumbered(body: Body, number: dict[int, int]) -> Body:
 def _compact(
     schedule: Schedule, kernels: Sequence[Step], joining: _Joining
 ) -> Schedule:
-    """`schedule` of `kernels`, with the buffers that are left, numbered from 0."""
+    """Return `schedule` with `kernels` and the buffers left, numbered from 0."""
     kept = [b for b in schedule.buffers if b.number not in joining.merged]
     left = {b.number: new for new, b in enumerate(kept)}
     number = [left[joining.root(b.number)] for b in schedule.buffers]

@@ -1,4 +1,4 @@
-"""Offsets: where buffers that live for a while lie in one arena.
+"""Offsets of buffers with limited lives in one arena.
 
 Buffer b has sizes[b] units and lives from step first[b] to last[b], inclusive; two
 buffers that live at one step must not overlap. This is dynamic storage allocation,
@@ -40,7 +40,7 @@ GAIN = 3.0
 
 
 class Compiled:
-    """A function that Numba compiles at its first call, or loads from its cache."""
+    """Function that Numba compiles at its first call, or loads from its cache."""
 
     __slots__ = ("_function", "_native")
 
@@ -54,7 +54,7 @@ class Compiled:
         return self._native is not None
 
     def __call__(self, *args: Any) -> Any:
-        """What the function returns for `args`."""
+        """Call the function with `args`."""
         if self._native is None:
             return self._first_call(*args)
         return self._native(*args)
@@ -70,7 +70,7 @@ class Compiled:
 
 @register_jitable
 def place(order: Ints, sizes: Ints, first: Ints, last: Ints, offsets: Ints) -> int:
-    """Each buffer of `order` at the lowest free offset; returns the units needed."""
+    """Place each buffer of `order` at the lowest free offset; return the units."""
     placed = np.empty(len(order), np.int64)
     top = 0
     for count in range(len(order)):
@@ -97,7 +97,7 @@ def place(order: Ints, sizes: Ints, first: Ints, last: Ints, offsets: Ints) -> i
 def skyline(
     keys: Ints, sizes: Ints, first: Ints, last: Ints, born: Ints, offsets: Ints
 ) -> int:
-    """Always the lowest gap, its buffer with the greatest key; returns the units.
+    """Fill the lowest gap first, by the greatest key; return the units needed.
 
     Buffers are in order of `first`; those with ``first == t`` are born[t]..born[t + 1].
     A gap is a run of steps [a, end[a]] of one height; gaps are a list linked by
@@ -168,7 +168,7 @@ def _fill(gap: int, height: Ints, end: Ints, before: Ints, behind: Ints) -> None
 def _cut(
     gap: int, step: int, height: Ints, end: Ints, before: Ints, behind: Ints
 ) -> int:
-    """Make `step` the begin of a gap of its own; returns that gap."""
+    """Split a gap at `step` and return the gap that begins there."""
     if step == gap:
         return gap
     end[step] = end[gap]
@@ -184,7 +184,7 @@ def _cut(
 
 @register_jitable
 def _join(gap: int, height: Ints, end: Ints, before: Ints, behind: Ints) -> None:
-    """Make one gap of a gap and the neighbours that have its height."""
+    """Merge a gap with the neighbours of its height."""
     right = behind[gap]
     left = before[gap]
     if right >= 0 and height[right] == height[gap]:
@@ -212,7 +212,7 @@ def improve(
     bound: int,
     rounds: int,
 ) -> int:
-    """The best of `offsets`, all `orders` and `rounds` skylines; returns the units.
+    """Store the best of `offsets`, `orders` and `rounds` skylines; return the units.
 
     `starts` are keys to climb from. `offsets` is overwritten if a better one is found.
     """
@@ -255,7 +255,7 @@ def improve(
 
 @register_jitable
 def _top(offsets: Ints, sizes: Ints) -> int:
-    """The units that offsets need."""
+    """Return the units that offsets need."""
     top = 0
     for b in range(len(sizes)):
         top = max(top, offsets[b] + sizes[b])

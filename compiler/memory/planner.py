@@ -1,8 +1,8 @@
-"""Memory: where in the arena every temporary of a Schedule lies, for given sizes.
+"""Memory planning: offsets of a Schedule's temporaries in the arena.
 
-A buffer lives from the first kernel that touches it to the last, inclusive; what is in
-the outputs lives to the end, what has to be finite through `commit`. A kernel in one
-chunk needs no slots: it writes the result of the FinishKernel, which is then dropped.
+A buffer lives from the first kernel that touches it to the last, inclusive; outputs
+live to the end, scalars to be checked until `commit`. A kernel in one chunk needs no
+slots: it writes the result of the FinishKernel, which is then dropped.
 
 Offsets are multiples of 64 bytes. Several ways to find them are tried, the cheapest
 first, until the arena is no larger than the most padded bytes alive at one kernel
@@ -42,7 +42,7 @@ SMALL = 12
 # A round of hill climbing takes about 1 ns per pair of buffers: 25 ms in all.
 ROUND_PAIRS = 25_000_000
 ROUNDS = 2_000
-# Above this an order by size takes seconds: the buffers lie as they come to life.
+# Above this an order by size takes seconds: buffers are placed in order of birth.
 SORTED = 30_000
 
 _improve = Compiled(improve)
@@ -63,7 +63,7 @@ class Arrangement:
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """First and last kernel of each buffer, -1 for those that are not in the arena."""
+    """First and last kernel of each buffer, -1 for those outside the arena."""
 
     first: tuple[int, ...]
     last: tuple[int, ...]
@@ -72,7 +72,7 @@ class Lives:
 def plan(
     schedule: Schedule, values: Mapping[str, int], cutting: Cutting = chunking
 ) -> Plan:
-    """The Plan of `schedule` when its symbols have `values`, in chunks of `cutting`.
+    """Return the Plan of `schedule` for symbols of `values`, chunked by `cutting`.
 
     Regions are for the CPU's own chunks.
     """
@@ -120,7 +120,7 @@ def _bodies(
 def arena_sizes(
     schedule: Schedule, values: Mapping[str, int], cutting: Cutting
 ) -> tuple[int, ...]:
-    """The bytes that each buffer takes of the arena when there are no regions."""
+    """Return the bytes that each buffer takes of the arena without regions."""
     chunks = _chunks(schedule, values, cutting, ())
     bodies = tuple(_bodies(kernel, values, cutting) for kernel in schedule.kernels)
     lives = _lives(schedule, chunks, ())
@@ -137,7 +137,7 @@ def _chunks(
     cutting: Cutting,
     regions: Sequence[Region],
 ) -> tuple[tuple[int, int], ...]:
-    """Chunks of each kernel: (1, 0) for those without, (0, 0) for a dropped one."""
+    """Return the chunks of each kernel: (1, 0) for none, (0, 0) for a dropped one."""
     chunks: list[tuple[int, int]] = []
     for kernel in schedule.kernels:
         if isinstance(kernel, LoopKernel):
@@ -181,7 +181,7 @@ def _lives(
 
 
 def _dropped(schedule: Schedule, chunks: Sequence[tuple[int, int]]) -> dict[int, int]:
-    """The buffer that takes the place of each buffer of slots that is not needed."""
+    """Return the buffers that replace buffers of slots that are not needed."""
     return {
         kernel.operands[0].buffer: kernel.operands[1].buffer
         for kernel, chunk in zip(schedule.kernels, chunks, strict=True)
@@ -204,7 +204,7 @@ def _sizes(
     bodies: Sequence[tuple[Plan, ...]],
     values: Mapping[str, int],
 ) -> tuple[int, ...]:
-    """Bytes of each buffer.
+    """Return the bytes of each buffer.
 
     A buffer of slots has as many as its kernel has chunks, an arena what the largest of
     the bodies needs.
@@ -223,7 +223,7 @@ def _sizes(
 
 
 def live_peak(sizes: Sequence[int], first: Sequence[int], last: Sequence[int]) -> int:
-    """The most of `sizes` alive at one step."""
+    """Return the largest sum of `sizes` alive at one step."""
     change: dict[int, int] = {}
     for size, begin, end in zip(sizes, first, last, strict=True):
         change[begin] = change.get(begin, 0) + size
@@ -238,7 +238,7 @@ def live_peak(sizes: Sequence[int], first: Sequence[int], last: Sequence[int]) -
 def arrange(
     sizes: Sequence[int], first: Sequence[int], last: Sequence[int]
 ) -> Arrangement:
-    """Offsets for buffers of `sizes` bytes, each alive from step first to step last."""
+    """Return offsets for buffers of `sizes` bytes, alive from step first to last."""
     units = [-(-size // ALIGNMENT) for size in sizes]
     real = [b for b, size in enumerate(units) if size]
     bound = live_peak(units, first, last)
@@ -262,7 +262,7 @@ def arrange(
 def _arrange(
     units: list[int], first: list[int], last: list[int], bound: int
 ) -> tuple[Sequence[int], str]:
-    """Offsets in units, and the proof; all buffers have at least one unit."""
+    """Return offsets in units, and the proof; all buffers have at least one unit."""
     offsets = _in_time(units, first, last, sum(units))
     if max(map(sum, zip(offsets, units, strict=True))) == bound:
         return offsets, "bound"
@@ -285,7 +285,7 @@ def _in_time(
     arena: int,
     from_both_ends: bool = False,
 ) -> list[int]:
-    """Each buffer, as it comes to life, in the lowest hole that is large enough.
+    """Place each buffer at its birth, in the lowest hole that is large enough.
 
     From both ends, every second one lies in the highest hole: the best for chains, in
     which only neighbours live at one time. Empty if `arena` is too small.
@@ -321,7 +321,7 @@ def _take(low: list[int], high: list[int], hole: int, size: int, top: bool) -> N
 
 
 def _release(low: list[int], high: list[int], begin: int, end: int) -> None:
-    """Add a hole to sorted holes, joined with those that it touches."""
+    """Add a hole to sorted holes, merged with those that it touches."""
     hole = bisect_left(low, begin)
     if hole < len(low) and low[hole] == end:
         low[hole] = begin
@@ -335,7 +335,7 @@ def _release(low: list[int], high: list[int], begin: int, end: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """Buffers in order of birth, steps without a birth left out."""
+    """Buffers in order of birth, without steps without a birth."""
 
     by_birth: IntArray
     units: IntArray
@@ -357,7 +357,7 @@ class _Items:
         return len(self.units)
 
     def improve(self, found: IntArray, bound: int) -> None:
-        """Better offsets than `found`, if they are easy to find."""
+        """Improve on the offsets `found`, if that is easy."""
         if self.count > SORTED:
             return
         area = self.units * (self.last - self.first + 1)
@@ -377,7 +377,7 @@ class _Items:
             _improve(orders, starts, *lives, found, bound, rounds)
 
     def _conflicts(self) -> IntArray:
-        """For each buffer the units of all that live at some step of its life."""
+        """Return, for each buffer, the units of all whose lives overlap its life."""
         begun = np.concatenate(([0], np.cumsum(self.units)))[self.born]
         by_death = np.argsort(self.last, kind="stable")
         over = np.concatenate(([0], np.cumsum(self.units[by_death])))
@@ -385,7 +385,7 @@ class _Items:
         return begun[self.last + 1] - over[dead]
 
     def prove(self, found: IntArray, bound: int) -> str:
-        """Why `found` is as good as can be, after exact search if there are few."""
+        """Return the proof that `found` is optimal, if buffers are few."""
         if np.max(found + self.units) == bound:
             return "bound"
         if self.count > EXACT_BUFFERS:

@@ -1,4 +1,4 @@
-"""Regions: kernels in a row that several workers run together, without waiting.
+"""Regions: successive kernels that workers run by rows, without barriers.
 
 A worker takes some rows of a batch through all kernels of a region: a small layer after
 a small layer, each too small to be shared out by itself. That is right if nothing that
@@ -50,7 +50,7 @@ Values = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """How a kernel uses a buffer: whether it writes, and keeps to its row."""
+    """Use of a buffer by a kernel: whether it writes, and keeps to its row."""
 
     buffer: int
     writes: bool
@@ -59,7 +59,7 @@ class _Use:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What a kernel does at a row, with its work in additions."""
+    """Accesses of a kernel at a row, with its work in additions."""
 
     uses: tuple[_Use, ...]
     per_row: int
@@ -67,7 +67,7 @@ class _Part:
 
 
 def find(schedule: Schedule, values: Values) -> tuple[Region, ...]:
-    """The regions of `schedule`, from the first kernel on, for given sizes."""
+    """Return the regions of `schedule`, from the first kernel on, for given sizes."""
     found: list[Region] = []
     end = 0
     for position, kernel in enumerate(schedule.kernels):
@@ -81,7 +81,7 @@ def find(schedule: Schedule, values: Values) -> tuple[Region, ...]:
 
 
 def _around(schedule: Schedule, values: Values, seed: int, start: int) -> Region | None:
-    """The region that grows from the product at `seed`, from `start` on."""
+    """Grow the region from the product at `seed`, from `start` on."""
     kernel = schedule.kernels[seed]
     assert isinstance(kernel, GemmKernel)
     count = evaluate(kernel.m, values)
@@ -105,7 +105,7 @@ def _around(schedule: Schedule, values: Values, seed: int, start: int) -> Region
 
 
 class _Growing:
-    """What the kernels of a region do to buffers, as far as it has grown."""
+    """Accesses of a growing region's kernels to buffers."""
 
     def __init__(self, schedule: Schedule, values: Values, count: int) -> None:
         self.schedule = schedule
@@ -212,7 +212,7 @@ class _Growing:
     def _reached(
         self, kernel: LoopKernel, tiles: Tiles, per_row: int
     ) -> Iterator[_Use]:
-        """What tiles touch, of which there is no access by itself."""
+        """Yield the uses of operands by tiles, which have no access of their own."""
         for operand, reach in zip(kernel.operands, tiles.reaches, strict=True):
             step, low, high = (
                 evaluate(d, self.values) for d in (reach.step, reach.first, reach.last)
@@ -226,7 +226,7 @@ class _Growing:
                 yield _Use(operand.buffer, True, keeps)
 
     def _row(self, number: int) -> int:
-        """Elements of a row of a buffer, if it is as many rows as the region has."""
+        """Return the elements of a row of a buffer with the region's number of rows."""
         buffer: Buffer = self.schedule.buffers[number]
         row, rest = divmod(evaluate(buffer.elements, self.values), self.count)
         return 0 if rest else row

@@ -1,7 +1,7 @@
-"""Control nodes taken apart, and put together from their parts.
+"""Control nodes taken apart and rebuilt.
 
 For passes that add or drop inputs and results of bodies. Inputs of the parts are those
-of the bodies; what stands for them outside is told beside.
+of the bodies; the tensors bound to them are listed beside.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Change = Callable[[Node, Node, Mapping[Tensor, int]], "Sequence[Tensor | None] |
 
 @dataclass(slots=True)
 class Parts:
-    """A Control node taken apart.
+    """Parts of a Control node.
 
     `first` are inputs of the node ahead of those that are listed. Each carry is (input
     of the body: start outside, new value in each graph); the other inputs map to
@@ -45,7 +45,7 @@ class Parts:
 
 
 def parts_of(node: Node) -> Parts:
-    """The parts of a branch, a loop or a repetition."""
+    """Return the parts of a branch, a loop or a repetition."""
     code = node.op.code
     assert isinstance(code, Control)
     if code.form == "branch":
@@ -80,7 +80,7 @@ def _branch_parts(node: Node) -> Parts:
 
 
 def _named_apart(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
-    """`graphs`, on the same inputs, with a name of its own for each of these.
+    """Return `graphs`, on the same inputs, renamed to be distinct.
 
     Inputs that several derivatives added may have one name.
     """
@@ -104,14 +104,14 @@ def _named_apart(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
 
 
 def with_inputs_for(graph: Graph, places: Mapping[Tensor, Tensor]) -> Graph:
-    """`graph`, which reads other tensors in place of some of its inputs."""
+    """Return `graph` with some of its inputs replaced by other tensors' inputs."""
     nodes = topological(graph.outputs, places)
     new = rewritten(nodes, lambda _, __: None, places, nested=False)
     return Graph.closed(graph.inputs, [new.get(t, t) for t in graph.outputs])
 
 
 def made(parts: Parts, new: Mapping[Tensor, Tensor]) -> Node:
-    """The node of `parts`, on what takes the place of tensors outside."""
+    """Return the node of `parts`, on replaced outer tensors."""
     node, code = parts.node, parts.node.op.code
     attrs = dict(node.attrs)
     inputs = (*parts.carries, *parts.slices, *parts.captures)
@@ -146,9 +146,9 @@ def made(parts: Parts, new: Mapping[Tensor, Tensor]) -> Node:
 
 
 def outputs_of(part: Parts, whole: Parts, node: Node) -> list[Tensor | None]:
-    """The outputs of `node`, made of `whole`, that stand for those of a part's node.
+    """Return the outputs of `node`, made of `whole`, for those of a part's node.
 
-    None for what the whole does not have.
+    None for outputs that the whole does not have.
     """
     count = len(whole.carries)
     carries = dict(zip(whole.carries, node.outputs, strict=False))
@@ -163,7 +163,7 @@ def outputs_of(part: Parts, whole: Parts, node: Node) -> list[Tensor | None]:
 
 
 def placeholder(kind: TensorType, name: str, names: set[str]) -> Tensor:
-    """A new input of a body, numbered where `names` has its name; it is added."""
+    """Add a new input of a body, numbered where `names` has its name."""
     number = 0
     while f"{name}_{number}" in names:
         number += 1
@@ -173,7 +173,7 @@ def placeholder(kind: TensorType, name: str, names: set[str]) -> Tensor:
 
 
 def changed_controls(graph: Graph, change: Change) -> Graph:
-    """`graph` with `change` made to branches, loops and repetitions, until none is.
+    """Apply `change` to branches, loops and repetitions until none changes.
 
     ``change(old, node, uses)`` sees a node as it was, with which `uses` counts who
     reads its inputs and outputs, and on its new inputs. It returns the tensors that

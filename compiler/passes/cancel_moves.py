@@ -1,4 +1,4 @@
-"""Movement ops that cancel, merge or are implied.
+"""Cancelling of movement ops that are inverse, mergeable or implied.
 
 ``reshape(reshape(x)) = reshape(x)``, ``transpose(transpose(x)) = transpose(x)``,
 ``broadcast(broadcast(x)) = broadcast(x)``, ``slice(slice(x)) = slice(x)``; each of them
@@ -21,12 +21,12 @@ from staticgrad.ops.named import named
 
 
 def cancel_moves(graph: Graph) -> Graph:
-    """``move(move(x)) = move(x)``, ``f(broadcast(x), y) = f(x, y)``."""
+    """Cancel ``move(move(x)) = move(x)``, ``f(broadcast(x), y) = f(x, y)``."""
     return rewrite(graph, CANCEL_MOVES)
 
 
 def cancelled(node: Node) -> Tensor | None:
-    """What takes the node's place; None where nothing cancels."""
+    """Return the tensor that replaces a node whose moves cancel; None if none do."""
     if isinstance(node.op.code, Elementwise):
         return _unbroadcast(node)
     if not isinstance(node.op.code, View):
@@ -57,7 +57,7 @@ def is_unmoved(node: Node) -> bool:
 
 
 def _is_filled(node: Node) -> bool:
-    """Whether the node is a broadcast of a 0-d constant: nothing is simpler."""
+    """Whether the node broadcasts a 0-d constant, the simplest form."""
     (x,) = node.inputs
     return node.op.name == "broadcast_to" and x.ndim == 0 and not x.inputs
 
@@ -105,7 +105,7 @@ def _slice(node: Node) -> Tensor | None:
 
 
 def implied(x: Tensor) -> Tensor:
-    """What `x` repeats, where broadcasting by NumPy's rule would repeat it alike."""
+    """Return the tensor that `x` repeats, if NumPy would broadcast it alike."""
     while is_op(x, "broadcast_to") or _adds_leading_ones(x):
         x = x.inputs[0]
     return x

@@ -1,4 +1,4 @@
-"""Images keep their channels last between convolutions.
+"""Channels-last layout of images between convolutions.
 
 Convolutions and pools make images with the channels last, which the user sees through
 a transpose. That transpose moves behind whatever treats every element, or every
@@ -29,7 +29,7 @@ FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
 def channels_last(graph: Graph) -> Graph:
-    """See the module docstring."""
+    """Rewrite images to channels last; see the module docstring."""
     return rewrite(graph, by_rule(_behind))
 
 
@@ -49,7 +49,7 @@ def _is_first(x: Tensor) -> bool:
 
 
 def _elementwise(node: Node) -> Tensor | None:
-    """Where an image of the result's shape is among the inputs."""
+    """Move the transposition behind an elementwise op with an image as an input."""
     shape = node.types[0].shape
     if not any(_is_first(x) and x.shape == shape for x in node.inputs):
         return None
@@ -66,7 +66,7 @@ def _with_channels_last(x: Tensor) -> Tensor:
 
 
 def _reduce(node: Node) -> Tensor:
-    """The axes that are left may come out in another order."""
+    """Move the transposition behind a reduction, whose axes left may be reordered."""
     x = node.inputs[0].inputs[0]
     axes = tuple(sorted(FIRST[axis] for axis in node.attrs["axes"]))
     found = apply(node.op, x, **{**node.attrs, "axes": axes})
@@ -76,7 +76,7 @@ def _reduce(node: Node) -> Tensor:
 
 
 def _per_axis(*names: str) -> Callable[[Node], Tensor]:
-    """The rule for an op of one input with an attribute per axis."""
+    """Return the rule for an op of one input with an attribute per axis."""
 
     def rule(node: Node) -> Tensor:
         attrs: dict[str, Any] = dict(node.attrs)
@@ -88,7 +88,7 @@ def _per_axis(*names: str) -> Callable[[Node], Tensor]:
 
 
 def _concatenate(node: Node) -> Tensor | None:
-    """Where all parts are such images."""
+    """Move the transposition behind a concatenation of such images."""
     if not all(map(_is_first, node.inputs)):
         return None
     parts = [x.inputs[0] for x in node.inputs]

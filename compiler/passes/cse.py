@@ -1,4 +1,4 @@
-"""Common subexpressions: ``f(x), f(x) = y, y`` with ``y = f(x)``.
+"""Common subexpression elimination: ``f(x), f(x) = y, y`` with ``y = f(x)``.
 
 Two nodes are one where op, attributes, inputs and nested graphs are. Random draws are
 no exception: their key is an input, so equal keys are equal draws. Constants are
@@ -22,7 +22,7 @@ COMPARED_BYTES = 65536  # larger constants are equal only if they are the same a
 
 
 def merge_common(graph: Graph) -> Graph:
-    """``f(x), f(x) = y, y`` with ``y = f(x)``."""
+    """Merge nodes: ``f(x), f(x) = y, y`` with ``y = f(x)``."""
     seen: dict[Hashable, Node] = {}
     apart = {node.number for node in operand_casts(graph)}
 
@@ -45,7 +45,7 @@ def _key(node: Node) -> Hashable:
 
 
 def _hashable(value: Any) -> Hashable:
-    """A key that is equal for equal attributes only: 1, 1.0 and True differ."""
+    """Return a key that is equal for equal attributes only: 1, 1.0 and True differ."""
     if isinstance(value, np.ndarray):
         small = value.nbytes <= COMPARED_BYTES
         return value.shape, value.dtype, value.tobytes() if small else id(value)

@@ -1,4 +1,4 @@
-"""Long loops in blocks, on a GPU, where indices have 32 bits.
+"""Blocking of long loops on a GPU, where indices have 32 bits.
 
 ``loop(n, f) = loop(n % b, f . (q b + )) . loop(q, loop(b, f))``, q = n // b: a loop of
 small steps becomes one kernel, the loop around it is the graph's. (The cpu target needs
@@ -24,7 +24,7 @@ BLOCK = 2**20  # steps: a millisecond of the smallest ones, half a second of the
 
 
 def cut_loops(graph: Graph) -> Graph:
-    """``loop(n, f) = loop(n % b, f . (q b + )) . loop(q, loop(b, f))``."""
+    """Block loops: ``loop(n, f) = loop(n % b, f . (q b + )) . loop(q, loop(b, f))``."""
     return rewrite(graph, _cut)
 
 
@@ -50,7 +50,7 @@ def _cut(node: Node, inputs: Sequence[Tensor]) -> Sequence[Tensor] | None:
 def _steps(
     node: Node, operands: Sequence[Tensor], length: int, first: Tensor
 ) -> tuple[Tensor, ...]:
-    """So many steps from position `first` on."""
+    """Return the loop over so many steps from position `first` on."""
     (body,) = node.graphs
     position, start = _like(body.inputs[0]), _like(body.inputs[0], "first")
     moved: dict[Tensor, Tensor] = {body.inputs[0]: named("add", position, start)}

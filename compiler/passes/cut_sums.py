@@ -1,4 +1,4 @@
-"""Sums of padded tensors, cut where the zeros begin.
+"""Sums of padded tensors, split where the zeros begin.
 
 ``pad(a, 1, 0) + pad(b, 0, 1) = concatenate(b[:1], a[:-1] + b[1:], a[-1:])``: the
 gradient of code that reads x[1:] and x[:-1] is such a sum. Nothing is padded, the
@@ -31,7 +31,7 @@ MOST_PIECES = 32
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """A tensor whose element 0 lies at `low` in the sum; zeros around it."""
+    """Tensor whose element 0 lies at `low` in the sum; zeros around it."""
 
     tensor: Tensor
     low: tuple[int, ...]
@@ -43,13 +43,17 @@ class _Term:
         return self.low[axis] <= start < self.end(axis)
 
     def within(self, axis: int, start: int, stop: int) -> _Term:
-        """What of it lies in [start, stop) of an axis, all of which it covers."""
+        """Return its part within [start, stop) of an axis, all of which it covers."""
         part = cut(self.tensor, axis, start - self.low[axis], stop - start)
         return _Term(part, (*self.low[:axis], start, *self.low[axis + 1 :]))
 
 
 def cut_sums(graph: Graph) -> Graph:
-    """``pad(a, 1, 0) + pad(b, 0, 1) = concatenate(b[:1], a[:-1] + b[1:], a[-1:])``."""
+    """Cut sums of padded tensors where the zeros begin.
+
+    ``pad(a, 1, 0) + pad(b, 0, 1) = concatenate(b[:1], a[:-1] + b[1:], a[-1:])``
+
+    """
     inner = _inner(graph)
     found = {
         node.outputs[0]
@@ -67,7 +71,7 @@ def cut_sums(graph: Graph) -> Graph:
 
 
 def _inner(graph: Graph) -> set[Tensor]:
-    """The sums that are only terms of another sum of their type."""
+    """Return the sums that are only terms of another sum of their type."""
     if not any(_is_zero_pad(node.outputs[0]) for node in graph.nodes):
         return set()  # no sum will be cut
     uses = graph.uses()
@@ -94,7 +98,7 @@ def _is_worthwhile(total: Tensor, inner: Collection[Tensor]) -> bool:
 
 
 def _terms(old: Tensor, now: Tensor, inner: Collection[Tensor]) -> Iterator[_Term]:
-    """The terms of the sum `old`, from left to right, as they are in `now`."""
+    """Yield the terms of the sum `old`, from left to right, in their new form."""
     pending = [(old, now)]
     while pending:
         before, after = pending.pop()
@@ -105,7 +109,7 @@ def _terms(old: Tensor, now: Tensor, inner: Collection[Tensor]) -> Iterator[_Ter
 
 
 def _term(x: Tensor, shape: Shape) -> _Term:
-    """`x`, without the zeros that a pad put around it; whole where it is repeated."""
+    """Return `x` without the zeros of a pad; whole where it is repeated."""
     if _is_zero_pad(x) and x.shape == shape:
         return _Term(x.inputs[0], tuple(x.node.attrs["low"]))
     return _Term(broadcasted(x, shape), (0,) * len(shape))
@@ -121,12 +125,12 @@ def _is_zero_pad(x: Tensor) -> bool:
 
 
 def _bounds(terms: Sequence[_Term], axis: int) -> list[int]:
-    """Where along an axis a term begins or ends."""
+    """Return the positions along an axis where a term begins or ends."""
     return sorted({p for t in terms for p in (t.low[axis], t.end(axis))})
 
 
 def _cut(terms: Sequence[_Term], shape: tuple[int, ...], axis: int = 0) -> Tensor:
-    """The sum of `terms` over `shape`; the recursion is as deep as there are axes."""
+    """Return the sum of `terms` over `shape`, recursively over its axes."""
     if axis == len(shape):
         return reduce(_plus, [term.tensor for term in terms])
     bounds = sorted({0, shape[axis], *_bounds(terms, axis)})

@@ -1,10 +1,8 @@
-"""``stop_gradient(x), copy(x), custom(x, *ys) = x``, ``gate(*xs), checkpoint(*xs, *ys)
-= xs``, ``reduce_max(x, nonempty) = reduce_max(x)``, which a softmax may share.
+"""Removal of markers of differentiation.
 
-Markers: only differentiation looks at them, at the last what requires something of
-sizes (size_requirements.py), for which the graph as it was built is kept.
+``stop_gradient(x), copy(x), custom(x, *ys) = x``, ``gate(*xs), checkpoint(*xs,
+*ys) = xs``, ``reduce_max(x, nonempty) = reduce_max(x)``, which a softmax may share.
 
-Runs after differentiation, never before it.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ MARKERS = frozenset(("stop_gradient", "copy", "custom", "gate", "checkpoint"))
 
 
 def drop_markers(graph: Graph) -> Graph:
-    """``stop_gradient(x) = x``, ``copy(x) = x``, ``custom(y, *xs) = y``."""
+    """Drop ``stop_gradient(x) = x``, ``copy(x) = x``, ``custom(y, *xs) = y``."""
     return rewrite(graph, _inputs)
 
 

@@ -1,4 +1,4 @@
-"""``op(constants) = constant``, computed with NumPy.
+"""Constant folding: ``op(constants) = constant``, computed with NumPy.
 
 Only small results are kept: a constant of the program is memory that is read, while a
 broadcast number is not. Random draws, positions and whatever can fail stay as they are.
@@ -24,7 +24,7 @@ FOLDED_ELEMENTS = 1024  # 4-8 KB, a tenth of a first-level cache
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """``op(constants) = constant`` where the result has at most 1,024 elements."""
+    """Fold ``op(constants) = constant`` where the result has at most 1,024 elements."""
     return rewrite(graph, by_rule(_fold))
 
 
@@ -49,7 +49,7 @@ def _fold(node: Node) -> Tensor | None:
 
 
 def _is_empty(node: Node) -> bool:
-    """True for a result without elements that nothing has to be checked for."""
+    """Whether a result has no elements and nothing to be checked."""
     code, shape = node.op.code, static_shape(node.types[0].shape)
     fixed = code.kind.stays or can_fail(code)
     return len(node.types) == 1 and not fixed and shape is not None

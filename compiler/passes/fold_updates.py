@@ -1,4 +1,4 @@
-"""Steps of gradient descent that a matrix product takes itself.
+"""Fusion of gradient descent into the matrix product of the gradient.
 
 ``W - rate * (x @ y)`` becomes ``W + x @ (-rate * y)``, a product that adds to W where
 it lies: the gradient is never stored, and W is read and written once. Of both factors
@@ -28,14 +28,14 @@ from staticgrad.ops.movement.views import reshaped, transposed
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """``leaf + factor * product``; the factor is 1 where it is None."""
+    """Update ``leaf + factor * product``; a factor of None is 1."""
 
     factor: Tensor | None
     product: Tensor
 
 
 def fold_updates(graph: Graph) -> Graph:
-    """``W - rate * (x @ y) = W + x @ (-rate * y)`` where it is the new W."""
+    """Fold ``W - rate * (x @ y) = W + x @ (-rate * y)`` where it is the new W."""
     uses = graph.uses()
     updates = tuple((leaf, _folded(leaf, new, uses)) for leaf, new in graph.updates)
     if all(a is b for (_, a), (_, b) in zip(updates, graph.updates, strict=True)):
@@ -61,7 +61,7 @@ def _folded(leaf: Stored, new: Tensor, uses: Mapping[Tensor, int]) -> Tensor:
 
 
 def _scaled_side(leaf: Stored, x: Tensor, y: Tensor) -> int | None:
-    """Which factor of ``leaf + x @ y`` is scaled, or None if both cost more than W."""
+    """Return the factor of ``leaf + x @ y`` to scale; None if W is cheaper."""
     sources = seen_through(x), seen_through(y)
     if any(isinstance(source.op.code, Elementwise) for source in sources):
         return int(sources[0].node.number <= sources[1].node.number)
@@ -87,7 +87,7 @@ def _step(leaf: Stored, new: Tensor, uses: Mapping[Tensor, int]) -> _Step | None
 
 
 def _taken_apart(move: Tensor) -> _Step:
-    """``rate * product``, where the rate is one number."""
+    """Return rate and product of ``rate * product``, where the rate is one number."""
     if is_op(move, "multiply"):
         for rate, product in (move.inputs, move.inputs[::-1]):
             if rate.ndim == 0 and is_op(product, "matmul"):
@@ -96,7 +96,7 @@ def _taken_apart(move: Tensor) -> _Step:
 
 
 def _times(x: Tensor, factor: Tensor) -> Tensor:
-    """``x * factor``, in the order and the shape in which x is made."""
+    """Return ``x * factor``, in the order and the shape in which x is made."""
     if is_op(x, "transpose"):
         return transposed(_times(x.inputs[0], factor), x.node.attrs["axes"])
     if is_op(x, "reshape"):

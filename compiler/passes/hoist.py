@@ -1,4 +1,4 @@
-"""Work that is the same in every step leaves the loop.
+"""Loop-invariant code motion out of loops.
 
 ``loop(x: f(w, x)) = loop(x, v: v ..., v = g(w))``: what depends on captures only is
 computed once, before the loop, and captured itself. A view of a capture stays inside,
@@ -27,7 +27,7 @@ from staticgrad.ir.op import Control, Leaf, Matmul, MatmulAdd, can_fail
 
 
 def hoist(graph: Graph) -> Graph:
-    """``loop(x: f(w, x)) = loop(x, v: v ...), v = g(w)``."""
+    """Hoist ``loop(x: f(w, x)) = loop(x, v: v ...), v = g(w)``."""
     return rewrite(graph, _RULE)
 
 
@@ -69,7 +69,7 @@ def _with(body: Graph, inner: dict[Tensor, Tensor]) -> Graph:
 
 
 def _frontier(body: Graph, captures: set[Tensor]) -> list[Tensor]:
-    """Tensors that captures decide and that something else reads; none is free."""
+    """Return loop-invariant tensors that others read, without free ones."""
     fixed = set(captures)
     found: dict[Tensor, None] = {}
     for node in body.nodes:
@@ -110,5 +110,5 @@ def _is_worth(tensor: Tensor, reader: Node | None, captures: set[Tensor]) -> boo
 
 
 def _moved(tensor: Tensor, reader: Node | None) -> Tensor:
-    """`tensor`, or what it is a view of if the view should stay inside."""
+    """Return `tensor`, or the base of a view that should stay inside."""
     return tensor if _reads_memory(reader) else seen_through(tensor)

@@ -1,4 +1,4 @@
-"""What rewrite rules are written with: seeing patterns and making their replacement.
+"""Pattern matching and replacement for rewrite rules.
 
 A rule is a function of a node that gives the tensor to take the place of its one
 output, or None. A table maps the name of an op to its rule; ``by_table`` makes of it
@@ -21,11 +21,11 @@ from staticgrad.ops.movement.views import broadcasted
 NodeRule: TypeAlias = Callable[[Node], Tensor | None]
 
 CHASE = 8  # rules applied in a row to one node; the longest chain seen is 4
-COMPARED_ELEMENTS = 4096  # larger constants are not looked through for one value
+COMPARED_ELEMENTS = 4096  # larger constants are not searched for one value
 
 
 def number(value: float | np.generic, dtype: DType) -> Constant:
-    """A 0-d Constant."""
+    """Return a 0-d Constant."""
     return frozen(np.asarray(value, dtype))
 
 
@@ -35,7 +35,7 @@ def is_op(x: Tensor, name: str) -> bool:
 
 
 def uniform(x: Tensor) -> Any:
-    """The NumPy scalar that every element of `x` is known to be, or None."""
+    """Return the NumPy scalar that every element of `x` is known to be, or None."""
     x = seen_through(x)
     if not isinstance(x, Constant):
         return None
@@ -57,12 +57,12 @@ def is_number(x: Tensor, value: float) -> bool:
 
 
 def by_table(rules: Mapping[str, NodeRule]) -> Rule:
-    """The rule for ``rewrite`` that looks each node's op up in `rules`."""
+    """Return the rule for ``rewrite`` that looks each node's op up in `rules`."""
     return by_rule(table_rule(rules))
 
 
 def table_rule(rules: Mapping[str, NodeRule]) -> NodeRule:
-    """The rule that applies the one of `rules` for the node's op, if there is one."""
+    """Return the rule that applies that of `rules` for the node's op, if any."""
 
     def rule(node: Node) -> Tensor | None:
         found = rules.get(node.op.name)
@@ -72,7 +72,7 @@ def table_rule(rules: Mapping[str, NodeRule]) -> NodeRule:
 
 
 def by_rule(rule: NodeRule) -> Rule:
-    """The rule for ``rewrite`` that applies `rule`, and again to what it made."""
+    """Return the rule for ``rewrite`` that applies `rule`, and again to its results."""
 
     def apply_rule(node: Node, _: Sequence[Tensor]) -> tuple[Tensor] | None:
         if len(node.outputs) != 1:
@@ -84,13 +84,13 @@ def by_rule(rule: NodeRule) -> Rule:
 
 
 def chase(rule: NodeRule, node: Node) -> Tensor | None:
-    """`rule` applied to `node`, then to its own result, until it gives nothing."""
+    """Apply `rule` to `node`, then to its own results, until it returns None."""
     found = rule(node)
     return None if found is None else chased(rule, node, found)
 
 
 def chased(rule: NodeRule, node: Node, found: Tensor) -> Tensor:
-    """What `rule` gives for its own results, from `found` for `node` on."""
+    """Apply `rule` repeatedly to its own results, from `found` for `node` on."""
     shape = node.types[0].shape
     result = broadcasted(found, shape)
     for _ in range(CHASE - 1):
@@ -109,7 +109,7 @@ def replaced(
     finish: Finish,
     inside: Callable[[Graph], Graph],
 ) -> Graph:
-    """`graph` with ``finish(old, now)`` in the place of every tensor `old` of `found`.
+    """Replace every tensor `old` of `found` by ``finish(old, now)`` in `graph`.
 
     `now` is `old` on inputs that are replaced already. Graphs of control flow become
     ``inside(graph)``.

@@ -1,4 +1,4 @@
-"""Control nodes that run one body become one: ``f(x), (f(x), g(x)) = (f(x), g(x))``.
+"""Loop fusion: merge Control nodes ``f(x), (f(x), g(x)) = (f(x), g(x))``.
 
 A derivative needs more of a loop's steps than the user asked for, and makes a second
 node whose body has further results, made of the same tensors. Both are replaced by one
@@ -22,7 +22,7 @@ SAME_DEPTH = 4  # a loop over many examples moves axes of its operands, twice at
 
 
 def merge_loops(graph: Graph) -> Graph:
-    """``f(x), (f(x), g(x)) = (f(x), g(x))`` for branches and loops."""
+    """Merge branches and loops: ``f(x), (f(x), g(x)) = (f(x), g(x))``."""
     nodes = graph.nodes
     groups = list(_groups(nodes))
     if not groups:
@@ -39,9 +39,6 @@ def merge_loops(graph: Graph) -> Graph:
         [new.get(t, t) for t in graph.outputs],
         [(leaf, new.get(t, t)) for leaf, t in graph.updates],
     )
-
-
-# ---- which nodes ---------------------------------------------------------------------
 
 
 def _groups(nodes: Sequence[Node]) -> Iterator[list[Node]]:
@@ -64,7 +61,7 @@ def _share_inputs(graphs: Sequence[Graph]) -> bool:
 
 
 def _key(node: Node) -> Hashable:
-    """Equal for nodes that may be joined: they begin with the same input."""
+    """Return the key of nodes that may be joined: they begin with the same input."""
     attrs = node.attrs
     loop = (attrs.get("length"), attrs.get("reverse"), attrs.get("limit"))
     starts = tuple(id(graph.inputs[0]) for graph in node.graphs)
@@ -74,7 +71,7 @@ def _key(node: Node) -> Hashable:
 
 
 def _compatible(members: Sequence[Node]) -> list[Node]:
-    """Those that can be joined with the first one."""
+    """Return the members that can be joined with the first one."""
     if len(members) < 2:
         return []
     joined = [members[0]]
@@ -129,18 +126,15 @@ def _union(one: Parts, other: Parts) -> Parts:
     )
 
 
-# ---- the new graph -------------------------------------------------------------------
-
-
 def _ordered(graph: Graph, groups: Sequence[Sequence[Node]]) -> list[Node] | None:
-    """The nodes, those of a group behind the inputs of all; None if there is a circle.
+    """Return the nodes with groups merged behind all their inputs; None for a cycle.
 
     Of a group the first node stands for all.
     """
     leader = {node: members[0] for members in groups for node in members}
     members = {group[0]: group for group in groups}
     order: list[Node] = []
-    state: dict[Node, bool] = {}  # False while its inputs are looked at
+    state: dict[Node, bool] = {}  # False while its inputs are visited
     stack = [(leader.get(t.node, t.node), False) for t in reversed(graph.roots)]
     while stack:
         node, expanded = stack.pop()
@@ -166,7 +160,7 @@ def _ordered(graph: Graph, groups: Sequence[Sequence[Node]]) -> list[Node] | Non
 def _rebuilt(
     order: Sequence[Node], groups: Sequence[Sequence[Node]]
 ) -> dict[Tensor, Tensor]:
-    """What takes the place of the outputs of nodes that change."""
+    """Rebuild the nodes that change and return the map from old to new outputs."""
     members = {group[0]: group for group in groups}
     new: dict[Tensor, Tensor] = {}
     with deriving() as derive_from:
@@ -183,7 +177,7 @@ def _rebuilt(
 def _joined(
     group: Sequence[Node], new: Mapping[Tensor, Tensor]
 ) -> dict[Tensor, Tensor]:
-    """The outputs of one node for all of a group."""
+    """Return the outputs of one node for all of a group."""
     parts = [parts_of(node) for node in group]
     whole = parts[0]
     for other in parts[1:]:

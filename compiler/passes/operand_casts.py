@@ -1,4 +1,4 @@
-"""Casts from 16 bits that stand ahead of a product, and are kernels of their own."""
+"""Operand casts: casts from 16 bits ahead of a product, kernels of their own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from staticgrad.ir.types import is_half
 
 
 def operand_casts(graph: Graph) -> frozenset[Node]:
-    """The casts from 16 bits whose results only calls read: operands of products."""
+    """Return the casts from 16 bits whose results only products read."""
     wide = {node for node in graph.nodes if _is_widening(node)}
     if not wide:
         return frozenset()

@@ -1,4 +1,4 @@
-"""Sums in which one term is not 0, because a position is compared with an index.
+"""One-hot sums: reductions in which one term is not 0 become gathers.
 
 * ``sum(where(position == i, x, 0), axis) = x[i]``
 * ``sum(where(position == i, c, 0), axis) = c`` for a c without that axis
@@ -32,14 +32,14 @@ MOST_STEPS = 8  # elementwise operations that are moved to one element
 
 @dataclass(frozen=True, slots=True)
 class _Hit:
-    """Where along `axis` the one term is: `index` has size 1 there."""
+    """Index of the one term along `axis`; it has size 1 there."""
 
     index: Tensor
     axis: int
 
 
 def pick(graph: Graph) -> Graph:
-    """``sum(where(position == i, x, 0), axis) = x[i]``."""
+    """Rewrite ``sum(where(position == i, x, 0), axis) = x[i]``."""
     return rewrite(graph, by_rule(_picked))
 
 
@@ -61,7 +61,7 @@ def _picked(node: Node) -> Tensor | None:
 
 
 def _one_term(terms: Tensor, axis: int) -> Tensor | None:
-    """The term that is not 0, with size 1 along `axis`; None if the form differs."""
+    """Return the term that is not 0, with size 1 along `axis`; None for other forms."""
     if not is_op(terms, "where") or not is_number(terms.inputs[2], 0.0):
         return None
     condition, value, _ = terms.inputs
@@ -90,7 +90,7 @@ def _is_checked(index: Tensor, terms: Tensor, axis: int) -> bool:
 
 
 class _Picking:
-    """Moves elementwise operations from a row to its one element."""
+    """Push of a gather through elementwise operations, to one element of a row."""
 
     def __init__(self, hit: _Hit, terms: Tensor) -> None:
         self.hit = hit
@@ -98,7 +98,7 @@ class _Picking:
         self.steps = 0
 
     def of(self, value: Tensor) -> Tensor | None:
-        """The element of `value`, with size 1 along the axis; None if it is costly.
+        """Return the element of `value`, with size 1 along the axis; None if costly.
 
         The recursion is at most MOST_STEPS deep.
         """

@@ -11,7 +11,7 @@ from staticgrad.ir.op import Mode
 
 
 def resolve_mode(graph: Graph, mode: Literal["train", "eval"]) -> Graph:
-    """``by_mode(a, b) = a`` in train mode and ``= b`` in eval mode."""
+    """Resolve ``by_mode(a, b) = a`` in train mode and ``= b`` in eval mode."""
     side = 0 if mode == "train" else 1
 
     def rule(node: Node) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""The rate of gradient descent, multiplied in where the backward pass begins.
+"""Learning rate applied to the cotangents where the backward pass begins.
 
 A backward pass is linear in what it begins with. Where all that comes of it is scaled
 by one number, as by the rate of plain descent, ``-rate * (g @ W) = (-rate * g) @ W``,
@@ -21,26 +21,26 @@ from staticgrad.ir.size import guessed, product
 from staticgrad.ir.types import FLOAT32, FLOAT64
 from staticgrad.ops.named import named
 
-MINIBATCH = 32  # what a size that is not known counts as
-GAIN = 4  # elements that are scaled no more, for each one that is scaled instead
+MINIBATCH = 32  # assumed for unknown sizes
+GAIN = 4  # elements no longer scaled per element scaled instead
 
 LINEAR = frozenset("negative reduce_sum guarded_multiply guarded_divide divide".split())
 SUMS = frozenset(("add", "subtract"))
 STEPS = frozenset(("add", "subtract", "matmul_add"))
 
 Way = tuple[Tensor, ...]
-"""Inputs of a node that, scaled all of them, scale what it makes."""
+"""Inputs of a node that scale its result if all of them are scaled."""
 
 
 def scale_seeds(graph: Graph) -> Graph:
-    """``-rate * (seed @ W) = (-rate * seed) @ W`` where all of a pass is scaled so."""
+    """Rewrite ``-rate * (seed @ W) = (-rate * seed) @ W`` for whole passes."""
     for rate in dict.fromkeys(_rates(graph)):
         graph = _scaled_by(rate, graph)
     return graph
 
 
 def _rates(graph: Graph) -> Iterator[Tensor]:
-    """The numbers by which steps are scaled that are added to what is updated."""
+    """Yield the rates of steps that are added to updated leaves."""
     for leaf, new in graph.updates:
         if new.op.name in STEPS and any(x is leaf for x in new.node.inputs):
             for x in new.node.inputs:
@@ -48,7 +48,7 @@ def _rates(graph: Graph) -> Iterator[Tensor]:
 
 
 def _scalings(node: Node) -> Iterator[tuple[Tensor, Tensor]]:
-    """(number, tensor) where a node scales a tensor by a number, or by minus it."""
+    """Yield (number, tensor) where a node scales a tensor by plus or minus it."""
     if node.op.name == "multiply" and node.types[0].dtype in (FLOAT32, FLOAT64):
         for rate, x in (node.inputs, node.inputs[::-1]):
             if rate.ndim == 0 and x.ndim > 0:
@@ -70,11 +70,11 @@ def _scaled_by(rate: Tensor, graph: Graph) -> Graph:
 
 
 class _Scaling:
-    """What is scaled by one rate, and what could be instead."""
+    """Products with one rate, and the tensors that could be scaled instead."""
 
     def __init__(self, graph: Graph, rate: Tensor) -> None:
         self.graph, self.rate, self.roots = graph, rate, set(graph.roots)
-        shown = set(topological(graph.outputs))  # where nothing else is to be rounded
+        shown = set(topological(graph.outputs))  # whose rounding must not change
         self.ends = {
             node: x
             for node in graph.nodes
@@ -88,7 +88,7 @@ class _Scaling:
         self.ways = self._ways(self._led())
 
     def _led(self) -> set[Tensor]:
-        """Tensors of which every use is linear and ends in the rate."""
+        """Return tensors of which every use is linear and ends in the rate."""
         led = set[Tensor]()
 
         def leads(user: Node, x: Tensor) -> bool:
@@ -108,7 +108,7 @@ class _Scaling:
         return led
 
     def _ways(self, led: set[Tensor]) -> dict[Tensor, Way]:
-        """How each of them is scaled, by the fewest elements where it begins."""
+        """Return how each is scaled, by the fewest elements at its beginning."""
         seeds: dict[Tensor, frozenset[Tensor]] = {}
         found: dict[Tensor, Way] = {}
 
@@ -125,7 +125,7 @@ class _Scaling:
         return found
 
     def needed(self) -> tuple[set[Tensor], list[Tensor]]:
-        """Tensors that are made anew, and those that are scaled for it."""
+        """Return tensors to be made anew, and those to be scaled for it."""
         left, seen = list(self.ends.values()), set[Tensor]()
         seeds: dict[Tensor, None] = {}
         while left:
@@ -138,7 +138,7 @@ class _Scaling:
         return seen, list(seeds)
 
     def is_replaced(self, x: Tensor, anew: set[Tensor]) -> bool:
-        """Whether what is made `anew` takes the place of `x` everywhere.
+        """Whether a tensor made `anew` replaces `x` everywhere.
 
         Else both would be made, and the backward pass twice.
         """
@@ -149,7 +149,7 @@ class _Scaling:
         )
 
     def made(self, needed: set[Tensor], seeds: list[Tensor]) -> dict[Tensor, Tensor]:
-        """What takes the place of the products with the rate, and of differences."""
+        """Return the replacements of the products with the rate, and of differences."""
         with deriving() as derive_from:
             derive_from(self.rate.node)
             factor = named("negative", self.rate)
@@ -170,7 +170,7 @@ class _Scaling:
         return found
 
     def _instead(self, end: Node, scaled: Tensor) -> dict[Tensor, Tensor]:
-        """What takes the place of a product with the rate: minus it is `scaled`."""
+        """Return the replacement of a product with the rate; minus it is `scaled`."""
         x = end.outputs[0]
         if any(is_op(factor, "negative") for factor in end.inputs if factor.ndim == 0):
             return {x: scaled}
@@ -182,7 +182,7 @@ class _Scaling:
 
 
 def _ways_of(node: Node) -> tuple[Way, ...]:
-    """The ways to scale what a node makes by its inputs."""
+    """Return the ways to scale a node's result by scaling its inputs."""
     name, inputs = node.op.name, node.inputs
     if node.op.tangent == "multilinear" and inputs[0] is not inputs[1]:
         return (inputs[:1], inputs[1:])
@@ -204,5 +204,5 @@ def _among(x: Tensor, way: Way) -> bool:
 
 
 def _total(tensors: Iterable[Tensor]) -> int:
-    """Their elements."""
+    """Return the number of their elements."""
     return sum(guessed(product(x.shape), MINIBATCH) for x in tensors)

@@ -1,4 +1,4 @@
-"""Sums of a tensor with zeros into which rows are scattered: no zeros, no sum.
+"""Sums with scattered rows become scatters into the other term.
 
 * ``c * scatter(0, i, u) = scatter(0, i, c * u)`` for one number c; so for ``/`` and
   ``-``
@@ -9,8 +9,8 @@ Such zeros are the gradient of rows that were taken from a table. A step of desc
 touches these rows alone, where the table lies, however large it is.
 
 Only where nothing else needs the scattered zeros: not under Adam, whose second moment
-squares them. Rounding differs: equal indices are added to x one after the other. And a
-c that is NaN or infinite reaches only the rows that are there.
+squares them. Rounding differs: equal indices are added to x in sequence. A c that is
+NaN or infinite affects only the scattered rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Uses = Mapping[Tensor, int]
 
 
 def scatter_into(graph: Graph) -> Graph:
-    """``x + scatter(0, i, u) = scatter(x, i, u)``, and numbers before it go into u."""
+    """Rewrite ``x + scatter(0, i, u) = scatter(x, i, u)``; factors go into u."""
     while any(_is_placed(t) for node in graph.nodes for t in node.outputs):
         after = _once(graph)
         if after is graph:
@@ -37,7 +37,7 @@ def scatter_into(graph: Graph) -> Graph:
 
 
 def _once(graph: Graph) -> Graph:
-    """Every rule at most once along a path: who uses what is counted before."""
+    """Apply every rule at most once along a path: uses are counted before."""
     uses = graph.uses()
 
     def rule(node: Node, inputs: Sequence[Tensor]) -> tuple[Tensor] | None:
@@ -56,12 +56,12 @@ def _is_placed(x: Tensor) -> bool:
 
 
 def _fits(x: Tensor, node: Node, uses: Uses) -> bool:
-    """Whether `x` is such zeros, needed by `node` alone, and as large as its result."""
+    """Whether `x` is such zeros, used by `node` alone, and as large as its result."""
     return _is_placed(x) and uses[x] == 1 and x.shape == node.types[0].shape
 
 
 def _into(base: Tensor, placed: Tensor, updates: Tensor) -> Tensor:
-    """`placed` with another base and other updates."""
+    """Return `placed` with another base and other updates."""
     index = placed.inputs[1]
     return named("scatter", base, index, updates, **placed.node.attrs)
 

@@ -1,4 +1,4 @@
-"""Products over all steps of a loop with what a carry was before each of them.
+"""Products over all steps of a loop with a carry's value before each of them.
 
 ``sum of h[t - 1]^T g[t] = h[-1]^T g[0] + h[:-1]^T g[1:]`` where the carry after each
 step, h, is stacked as well: what it was before them need not be. So the gradient of
@@ -24,7 +24,7 @@ from staticgrad.ops.named import named
 
 @dataclass(frozen=True, slots=True)
 class _Shift:
-    """Which input of a loop a carry starts as, and which output is what it was after.
+    """Input that a carry starts as, and the output that stacks it after each step.
 
     `back` says that the loop goes from the last row to the first.
     """
@@ -35,7 +35,7 @@ class _Shift:
 
 
 def shift_stacks(graph: Graph) -> Graph:
-    """``sum of h[t - 1]^T g[t] = h[-1]^T g[0] + h[:-1]^T g[1:]``, h stacked."""
+    """Rewrite ``sum of h[t - 1]^T g[t] = h[-1]^T g[0] + h[:-1]^T g[1:]``, h stacked."""
     shifts = {t: shift for node in graph.nodes for t, shift in _shifts(node)}
     sides = dict(_sides(graph, shifts)) if shifts else {}
     if not sides:
@@ -51,7 +51,7 @@ def shift_stacks(graph: Graph) -> Graph:
 
 
 def _shifts(node: Node) -> Iterator[tuple[Tensor, _Shift]]:
-    """What a loop stacks of carries before each step, if it does after it as well."""
+    """Yield stacks of carries before each step that are stacked after it as well."""
     length = node.attrs.get("length")
     if node.op.code != Control("loop") or not isinstance(length, int) or length < 2:
         return
@@ -65,7 +65,7 @@ def _shifts(node: Node) -> Iterator[tuple[Tensor, _Shift]]:
 
 
 def _sides(graph: Graph, shifts: Mapping[Tensor, _Shift]) -> Iterator[tuple[Node, int]]:
-    """Products, and which side of each is a stack that only such products read."""
+    """Yield products and their sides that are stacks only such products read."""
     found = {node: side for node in graph.nodes for side in _side(node, shifts)}
     needed = set(graph.roots)
     for node in reversed(graph.nodes):
@@ -80,7 +80,7 @@ def _sides(graph: Graph, shifts: Mapping[Tensor, _Shift]) -> Iterator[tuple[Node
 
 
 def _side(node: Node, shifts: Mapping[Tensor, _Shift]) -> Iterator[int]:
-    """The side of a product of matrices whose terms are the rows of a stack."""
+    """Yield the side of a matrix product whose terms are the rows of a stack."""
     if not isinstance(node.op.code, Matmul) or len(node.types[0].shape) != 2:
         return
     for side, x in enumerate(node.inputs):
@@ -91,13 +91,13 @@ def _side(node: Node, shifts: Mapping[Tensor, _Shift]) -> Iterator[int]:
 
 
 def _stack(factor: Tensor) -> Tensor:
-    """What `factor` shows as a matrix, or that matrix transposed."""
+    """Return the tensor that `factor` views as a matrix, or as its transpose."""
     matrix = factor.inputs[0] if is_op(factor, "transpose") else factor
     return matrix.inputs[0] if is_op(matrix, "reshape") else matrix
 
 
 def _apart(inputs: Sequence[Tensor], side: int, shift: _Shift) -> Tensor:
-    """The product of the first step, to which that of all others is added."""
+    """Return the product of the first step, to which that of the others is added."""
     stack, other = _stack(inputs[side]), inputs[1 - side]
     loop = stack.node
     each, width = product(stack.shape[1:-1]), stack.shape[-1]
@@ -118,7 +118,7 @@ def _apart(inputs: Sequence[Tensor], side: int, shift: _Shift) -> Tensor:
 
 
 def _part(x: Tensor, axis: int, start: Dim, size: Dim) -> Tensor:
-    """`size` elements of `x` along an axis."""
+    """Slice `size` elements of `x` along an axis."""
     starts = tuple(start if n == axis else 0 for n in range(x.ndim))
     sizes = (*x.shape[:axis], size, *x.shape[axis + 1 :])
     return named("slice", x, starts=starts, sizes=sizes, steps=(1,) * x.ndim)

@@ -35,7 +35,7 @@ from staticgrad.ops.named import named
 
 
 def simplify(graph: Graph) -> Graph:
-    """``x * 1 = x``, ``x - 0 = x``, ``-(-x) = x``, ``x ** 2 = x * x``, ... (RULES)."""
+    """Simplify ``x * 1 = x``, ``x - 0 = x``, ``-(-x) = x``, ... (RULES)."""
     return rewrite(graph, SIMPLIFY)
 
 
@@ -74,13 +74,13 @@ def _multiply(node: Node) -> Tensor | None:
         return named("multiply", x.inputs[0], y.inputs[0])
     for a, b in ((x, y), (y, x)):
         if is_op(a, "negative") and a.shape == node.outputs[0].shape:
-            # Outside, a sum takes it in; of a smaller factor it is less work.
+            # Outside, a sum absorbs it; inside a smaller factor it is less work.
             return named("negative", named("multiply", a.inputs[0], b))
     return None
 
 
 def _multiply_by(x: Tensor, c: Tensor) -> Tensor | None:
-    """``x * c`` for a c that is one number."""
+    """Rewrite ``x * c`` for a c that is one number."""
     value = uniform(c)
     if value is None:
         return None
@@ -96,7 +96,7 @@ def _multiply_by(x: Tensor, c: Tensor) -> Tensor | None:
 
 
 def _scaled(x: Tensor, factor: Any, depth: int = 3) -> Tensor | None:
-    """``factor * x`` by changing a number of the product `x`; None if it has none."""
+    """Return ``factor * x`` by changing a number of the product `x`, or None."""
     if not is_op(x, "multiply") or depth == 0:
         return None
     merged = _merge(x, factor)
@@ -110,7 +110,7 @@ def _scaled(x: Tensor, factor: Any, depth: int = 3) -> Tensor | None:
 
 
 def _merge(product: Tensor, outer: Any) -> Tensor | None:
-    """``(x * a) * b = x * (a * b)`` where both round alike."""
+    """Rewrite ``(x * a) * b = x * (a * b)`` where both round alike."""
     x, y = product.inputs
     for a, b in ((x, y), (y, x)):
         inner = uniform(b)
@@ -152,7 +152,7 @@ def _divide(node: Node) -> Tensor | None:
 
 
 def _guarded(node: Node) -> Tensor | None:
-    """The guard is for a first factor that is 0; a number that is not needs none."""
+    """Drop the guard of a product whose first factor is a nonzero number."""
     value = uniform(node.inputs[0])
     if value is None or value == 0:
         return None
@@ -257,7 +257,7 @@ def _reduce(node: Node) -> Tensor | None:
 
 
 def _drop_single(node: Node, single: tuple[int, ...]) -> Tensor:
-    """A reduction over axes of size 1 is a reshape."""
+    """Rewrite a reduction over axes of size 1 as a reshape."""
     (x,) = node.inputs
     kept = [a for a in range(x.ndim) if a not in single]
     left = tuple(kept.index(a) for a in node.attrs["axes"] if a not in single)
@@ -268,7 +268,7 @@ def _drop_single(node: Node, single: tuple[int, ...]) -> Tensor:
 
 
 def _reduce_at_once(node: Node) -> Tensor | None:
-    """Two reductions of one kind, one after the other, are one."""
+    """Merge two successive reductions of one kind."""
     (inner,) = node.inputs
     (x,) = inner.inputs
     first: tuple[int, ...] = inner.node.attrs["axes"]
@@ -281,7 +281,7 @@ def _reduce_at_once(node: Node) -> Tensor | None:
 
 
 def _reduce_uniform(node: Node) -> Tensor | None:
-    """The reduction of one number: ``sum(c) = n c``, ``max(c) = c``."""
+    """Rewrite the reduction of one number: ``sum(c) = n c``, ``max(c) = c``."""
     (x,) = node.inputs
     value = uniform(x)
     if value is None or node.op.name == "reduce_prod":
@@ -294,7 +294,7 @@ def _reduce_uniform(node: Node) -> Tensor | None:
 
 
 def _sum_uniform(value: Any, count: Dim) -> Tensor | None:
-    """``count * value``, which rounds once; not for inf, of which no times is 0."""
+    """Return ``count * value``, which rounds once; not for inf: 0 times it is NaN."""
     if not np.isfinite(value):
         return None
     if isinstance(count, int) and kind_of(value.dtype) == "f":

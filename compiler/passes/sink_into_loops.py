@@ -1,13 +1,12 @@
-"""What is done to each element of a sequence is done in the steps of its loop.
+"""Loop sinking: move elementwise operations on a sequence into the steps of its loop.
 
 ``loop(f(xs, w)) = loop(xs, w: f(x, w))`` where f is cheap and nothing else reads
 f(xs, w): it is then not stored and read again, and f fuses with what reads the slice.
 The other operands of f are the same in every step. A product of all rows stays ahead
 of the loop; the bias that is added to it goes into the steps.
 
-What costs more stays outside, where it is made of registers full of elements even if
-the steps are of single numbers; so does what something else than elementwise
-operations would read inside.
+Costlier operations stay outside, where they vectorise even if the steps are scalar; so
+do those with readers inside that are not elementwise.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from staticgrad.ir.node import Constant, Node, Tensor
 from staticgrad.ir.op import Control, Elementwise, View
 from staticgrad.ir.types import TensorType
 
-CHEAP = 2  # additions: sums, products and what negates
+CHEAP = 2  # additions: sums, products and negations
 
 
 def sink_into_loops(graph: Graph) -> Graph:
-    """``loop(f(xs, w)) = loop(xs, w: f(x, w))`` where nothing else reads f(xs, w)."""
+    """Sink ``loop(f(xs, w)) = loop(xs, w: f(x, w))`` if nothing else reads f(xs, w)."""
     return changed_controls(graph, _sunk)
 
 
@@ -49,7 +48,7 @@ def _sunk(
 
 
 def _sequence_of(tensor: Tensor) -> int | None:
-    """Which operand of a cheap operation is as long; all others are for every step."""
+    """Return the sequence among a cheap op's operands; the rest are loop-invariant."""
     code = tensor.op.code
     if not isinstance(code, Elementwise) or code.cost > CHEAP or code.fails:
         return None
@@ -74,7 +73,7 @@ def _fuses(own: Tensor, body: Graph) -> bool:
 
 
 def _moved(node: Node, place: int, along: int) -> Sequence[Tensor]:
-    """The outputs of the loop that does in its steps what made a sequence."""
+    """Return the outputs of the loop with the sequence computed in its steps."""
     (body,), made = node.graphs, node.inputs[place]
     own, source = body.inputs[1 + place], made.inputs[along]
     names = {leaf.name for leaf in body.inputs}

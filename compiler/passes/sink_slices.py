@@ -1,9 +1,9 @@
-"""Slices of what is computed element by element.
+"""Slice sinking: slices of elementwise values become slices of their inputs.
 
-``f(x, y)[1:] = f(x[1:], y[1:])`` where nothing reads f(x, y) but slices: what they
-leave out is not computed, nothing is stored whole, and f fuses with what reads the
-slice. Slices may overlap, so only cheap values are computed once for each of them;
-with a single slice the cost does not matter.
+``f(x, y)[1:] = f(x[1:], y[1:])`` where nothing reads f(x, y) but slices: elements
+outside are not computed, nothing is stored whole, and f fuses with the readers of the
+slice. Slices may overlap, so only cheap values are computed once for each of them; with
+a single slice the cost does not matter.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Bounds = tuple[Shape, Shape, tuple[int, ...]]
 
 
 def sink_slices(graph: Graph) -> Graph:
-    """``f(x, y)[1:] = f(x[1:], y[1:])`` where nothing else reads f(x, y)."""
+    """Sink ``f(x, y)[1:] = f(x[1:], y[1:])`` where nothing else reads f(x, y)."""
     slices = [node.outputs[0] for node in graph.nodes if node.op.name == "slice"]
     sinking = _sinking(graph) if slices else ()
     made = _Slices(sinking)
@@ -42,7 +42,7 @@ def sink_slices(graph: Graph) -> Graph:
 
 
 def _sinking(graph: Graph) -> Collection[Tensor]:
-    """The elementwise values that only slices, and values like them, read."""
+    """Return the elementwise values read only by slices and such values."""
     readers = _readers(graph)
     slices = _slices_behind(graph, readers)
     cones: dict[Tensor, frozenset[Node]] = {}
@@ -75,7 +75,7 @@ def _readers(graph: Graph) -> dict[Tensor, list[Node]]:
 def _slices_behind(
     graph: Graph, readers: Mapping[Tensor, Sequence[Node]]
 ) -> dict[Tensor, int]:
-    """How many slices read a value, for those that nothing else reads."""
+    """Return the number of slices reading each value that nothing else reads."""
     kept = frozenset(graph.roots)
     found: dict[Tensor, int] = {}
     for node in reversed(graph.nodes):
@@ -94,13 +94,13 @@ def _slices_of(reader: Node, found: Mapping[Tensor, int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Slices:
-    """Slices of what sinks, each made once: a value read twice would double them."""
+    """Slices of sinking values, each made once, even if a value is read twice."""
 
     sinking: Collection[Tensor]
     made: dict[Hashable, Tensor] = field(default_factory=dict)
 
     def of(self, old: Tensor, now: Tensor, bounds: Bounds) -> Tensor:
-        """That of `now`, which is `old` as it has become; at most MOST_STEPS deep."""
+        """Return the slice of `now`, the new form of `old`; at most MOST_STEPS deep."""
         key = now.node.number, now.index, bounds
         if key not in self.made:
             made = self._made(old, now, bounds)
@@ -120,7 +120,7 @@ class _Slices:
 
 
 def _along(shape: Shape, whole: Shape, bounds: Bounds) -> Bounds:
-    """The bounds for an input that is broadcast: all of an axis that it repeats."""
+    """Return the bounds for an input that broadcasts: whole repeated axes."""
     if shape == whole:
         return bounds
     starts, sizes, steps = bounds

@@ -1,4 +1,4 @@
-"""Numerically stable forms of what people write as in a textbook.
+"""Numerically stable forms of textbook formulas.
 
 * ``log(sum(exp(x))) = m + log(sum(exp(x - m)))``, m the maximum of x, 0 if not finite
 * ``log(exp(x) / b) = x - log(b)``, which makes log(softmax(x)) stable
@@ -38,7 +38,7 @@ MOST_TERMS = 16  # of a sum that is looked through for squares
 
 
 def stabilise(graph: Graph) -> Graph:
-    """``log(sum(exp(x))) = m + log(sum(exp(x - m)))`` and the rest of RULES."""
+    """Rewrite ``log(sum(exp(x))) = m + log(sum(exp(x - m)))`` and other RULES."""
     return rewrite(graph, STABILISE)
 
 
@@ -47,7 +47,7 @@ def _log(node: Node) -> Tensor | None:
 
 
 def log_of(x: Tensor) -> Tensor | None:
-    """A stable form of ``log(x)``, or None where there is none."""
+    """Return a stable form of ``log(x)``, or None where there is none."""
     if is_op(x, "exp"):
         return x.inputs[0]
     if is_op(x, "sigmoid"):
@@ -79,7 +79,7 @@ def _log_of_quotient(x: Tensor) -> Tensor:
 
 
 def _log_of_multiple(x: Tensor) -> Tensor | None:
-    """``log(c x) = log(c) + log(x)`` for a number c > 0, where log(x) is stable."""
+    """Rewrite ``log(c x) = log(c) + log(x)`` for a number c > 0 and a stable log(x)."""
     for factor, other in (x.inputs, x.inputs[::-1]):
         if is_op(factor, "constant") and _is_count(factor):
             rest = log_of(other)
@@ -94,7 +94,7 @@ def _log_cosh(x: Tensor) -> Tensor:
 
 
 def _log_of_view(x: Tensor) -> Tensor | None:
-    """``log(view(x)) = view(log(x))``, where log(x) has a stable form."""
+    """Rewrite ``log(view(x)) = view(log(x))``, where log(x) has a stable form."""
     views: list[Node] = []
     while isinstance(x.op.code, View):
         views.append(x.node)
@@ -109,7 +109,7 @@ def _log_of_view(x: Tensor) -> Tensor | None:
 
 
 def log_sum_exp(total: Tensor) -> Tensor | None:
-    """``log(sum(exp(x)))`` without overflow; None where x is shifted already."""
+    """Rewrite ``log(sum(exp(x)))`` without overflow; None for a shifted x."""
     (x,) = total.inputs[0].inputs
     axes: tuple[int, ...] = total.node.attrs["axes"]
     if _is_shifted(x):
@@ -120,7 +120,7 @@ def log_sum_exp(total: Tensor) -> Tensor | None:
 
 
 def _shifted(x: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """The maximum of `x` over `axes`, 0 where it is not finite, and x less it."""
+    """Return the maximum of `x` over `axes`, 0 where not finite, and x less it."""
     highest = named("stop_gradient", named("reduce_max", x, axes=axes))
     finite = named("isfinite", highest)
     shift = named("where", finite, highest, number(0, x.dtype))
@@ -139,7 +139,7 @@ def _is_shifted(x: Tensor) -> bool:
 
 
 def _log_one_plus(x: Tensor) -> Tensor | None:
-    """``log(1 + y)``, in whatever order it is written."""
+    """Rewrite ``log(1 + y)``, in either order of the sum."""
     a, b = x.inputs
     if is_op(x, "add") and is_number(b, 1):
         a, b = b, a
@@ -169,7 +169,7 @@ def _is_never_positive(x: Tensor) -> bool:
 
 
 def softplus(x: Tensor) -> Tensor:
-    """``log(1 + exp(x))`` as one node."""
+    """Return ``log(1 + exp(x))`` as one node."""
     return named("softplus", x)
 
 
@@ -183,7 +183,7 @@ def _subtract(node: Node) -> Tensor | None:
 
 
 def _divide(node: Node) -> Tensor | None:
-    """``1 / (1 + exp(y)) = sigmoid(-y)``; quotients of exponentials."""
+    """Rewrite ``1 / (1 + exp(y)) = sigmoid(-y)`` and quotients of exponentials."""
     one, total = node.inputs
     if is_op(one, "exp"):
         found = _sigmoid_of_quotient(one, total)
@@ -201,7 +201,7 @@ def _divide(node: Node) -> Tensor | None:
 
 
 def _sigmoid_of_quotient(e: Tensor, total: Tensor) -> Tensor | None:
-    """``exp(x) / (1 + exp(x)) = sigmoid(x)``."""
+    """Rewrite ``exp(x) / (1 + exp(x)) = sigmoid(x)``."""
     if not is_op(total, "add"):
         return None
     for one, other in (total.inputs, total.inputs[::-1]):
@@ -215,7 +215,7 @@ def _same_exp(x: Tensor, e: Tensor) -> bool:
 
 
 def _softmax(e: Tensor, total: Tensor) -> Tensor | None:
-    """``exp(x) / sum(exp(x))`` with x less its maximum, which changes no value."""
+    """Rewrite ``exp(x) / sum(exp(x))`` with x less its maximum."""
     views: list[Node] = []
     while isinstance(total.op.code, View):
         views.append(total.node)
@@ -234,7 +234,7 @@ def _softmax(e: Tensor, total: Tensor) -> Tensor | None:
 
 
 def _sqrt(node: Node) -> Tensor | None:
-    """``sqrt(x x) = |x|``; a root of a sum of squares that is 0 where the sum is."""
+    """Rewrite ``sqrt(x x) = |x|``; the root of a sum of squares gets slope 0 at 0."""
     (x,) = node.inputs
     if is_op(x, "multiply") and x.inputs[0] is x.inputs[1]:
         return named("absolute", x.inputs[0])
@@ -263,7 +263,7 @@ def _is_sum_of_squares(x: Tensor) -> bool:
 
 
 def _inside(x: Tensor) -> Tensor | None:
-    """What `x` is a view, a sum or a positive multiple of."""
+    """Return the tensor of which `x` is a view, a sum or a positive multiple."""
     code = x.op.code
     if isinstance(code, View) or (isinstance(code, Reduce) and code.combine == "add"):
         return x.inputs[0]

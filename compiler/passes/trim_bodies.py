@@ -1,10 +1,10 @@
-"""Bodies without what nothing needs: ``loop(x, x: f(x), f(x), g(x)) = loop(x: f(x))``.
+"""Dead code in bodies: ``loop(x, x: f(x), f(x), g(x)) = loop(x: f(x))``.
 
-Results that are one tensor become one, those that nothing reads go, and with them the
-carries and other inputs that only they need. Of inputs that stand for one tensor
-outside one is left. Derivatives make such bodies: what a cotangent is multiplied by
-for each of two gradients is stacked for both, and weights that are transposed ahead of
-a loop leave the captures that they are made of behind.
+Equal results are merged, and unused ones are removed with the carries and other inputs
+that only they need. Of inputs that stand for one tensor outside one is left.
+Derivatives make such bodies: what a cotangent is multiplied by for each of two
+gradients is stacked for both, and weights that are transposed ahead of a loop leave the
+captures that they are made of behind.
 
 A repetition keeps its carries, all of which its condition may look at; a replay stays.
 """
@@ -28,7 +28,7 @@ from staticgrad.ir.op import Control
 
 
 def trim_bodies(graph: Graph) -> Graph:
-    """``loop(x, x: f(x), f(x), g(x)) = loop(x: f(x))`` where nothing reads g(x)."""
+    """Trim ``loop(x, x: f(x), f(x), g(x)) = loop(x: f(x))`` if nothing reads g(x)."""
     return changed_controls(graph, _trimmed)
 
 
@@ -49,7 +49,7 @@ def _size(parts: Parts) -> tuple[int, ...]:
 
 
 def _with_one_input_for_each(node: Node) -> Node:
-    """`node`; its bodies read one of the inputs that stand for one tensor."""
+    """Merge inputs of the bodies of `node` that stand for one tensor."""
     parts = parts_of(node)
     twins: dict[Tensor, Tensor] = {}
     for own in (parts.slices, parts.captures):
@@ -64,7 +64,7 @@ def _with_one_input_for_each(node: Node) -> Node:
 
 
 def _needed(parts: Parts, read: Sequence[bool]) -> Parts:
-    """The parts that the outputs which are read depend on."""
+    """Return the parts on which the read outputs depend."""
     count, repeats = len(parts.carries), parts.node.op.code == Control("repeat")
     used = zip(parts.carries, read, strict=False)
     kept = {carry for carry, is_read in used if is_read or repeats}

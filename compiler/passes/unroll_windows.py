@@ -1,4 +1,4 @@
-"""Windows taken apart: one term for each element of a window, a *tap*.
+"""Unrolling of windows: one term for each element of a window, a *tap*.
 
 Where w[r, s] meets the pixels x[r, s] (a slice of the padded image):
 
@@ -32,18 +32,18 @@ from staticgrad.ops.movement.slicing import SLICE
 from staticgrad.ops.movement.views import broadcasted, reshaped, transposed
 from staticgrad.ops.named import named
 
-LONGEST_ROW = 32  # elements of a row of a window that code is written for
+LONGEST_ROW = 32  # elements of a window's row that is unrolled
 KERNELS = {"result": 1, "input": 1, "weight": 2}
-"""Which of the inputs and the result are the kernels."""
+"""Position of the kernels among the inputs and the result."""
 
 
 def taps(graph: Graph) -> Graph:
-    """See the module docstring."""
+    """Unroll windows; see the module docstring."""
     return _apart(graph, has_kernel)
 
 
 def all_taps(graph: Graph) -> Graph:
-    """As `taps`, for a target without kernels for convolutions."""
+    """Unroll as `taps`, for a target without kernels for convolutions."""
     return _apart(graph, lambda _: False)
 
 
@@ -83,11 +83,8 @@ def has_kernel(node: Node) -> bool:
     return isinstance(window, int) and window <= LONGEST_ROW
 
 
-# ---- windows -------------------------------------------------------------------------
-
-
 class _Windows:
-    """Where the windows of a node lie in the image that it slides over."""
+    """Positions of a node's windows in the image."""
 
     def __init__(self, node: Node, image: Shape, window: Shape, counts: Shape) -> None:
         attrs = node.attrs
@@ -98,7 +95,7 @@ class _Windows:
         self.high = attrs.get("high", (0, 0))
 
     def taps(self) -> Iterator[tuple[int, int]]:
-        """Row and column of each element; the number of them is always known."""
+        """Yield row and column of each element, whose number is always known."""
         rows, columns = self.window
         assert isinstance(rows, int)
         assert isinstance(columns, int)
@@ -107,21 +104,21 @@ class _Windows:
                 yield r, s
 
     def padded(self, x: Tensor) -> Tensor:
-        """The image with its margins."""
+        """Pad the image with its margins."""
         if not any((*self.low, *self.high)):
             return x
         low, high = (0, *self.low, 0), (0, *self.high, 0)
         return apply(PAD, x, low=low, high=high, interior=(0,) * 4, value=0)
 
     def seen(self, padded: Tensor, tap: tuple[int, int]) -> Tensor:
-        """What all windows have at `tap`: (batch, rows, columns, channels)."""
+        """Return elements of all windows at `tap`: (batch, rows, columns, channels)."""
         starts = (0, *(t * d for t, d in zip(tap, self.dilation, strict=True)), 0)
         sizes = (padded.shape[0], *self.counts, padded.shape[3])
         steps = (1, *self.strides, 1)
         return apply(SLICE, padded, starts=starts, sizes=sizes, steps=steps)
 
     def put(self, part: Tensor, tap: tuple[int, int]) -> Tensor:
-        """`part` in a padded image of zeros, where the windows have `tap`."""
+        """Put `part` in a padded image of zeros, where the windows have `tap`."""
         low: list[Dim] = [0]
         high: list[Dim] = [0]
         for axis in range(2):
@@ -135,7 +132,7 @@ class _Windows:
         return apply(PAD, part, **attrs)
 
     def inner(self, padded: Tensor) -> Tensor:
-        """The image without its margins."""
+        """Crop the margins of the image."""
         sizes = (padded.shape[0], *self.image, padded.shape[3])
         starts = (0, *self.low, 0)
         return apply(SLICE, padded, starts=starts, sizes=sizes, steps=(1,) * 4)
@@ -145,11 +142,8 @@ def _total(parts: Sequence[Tensor]) -> Tensor:
     return reduce(lambda x, y: named("add", x, y), parts)
 
 
-# ---- convolutions --------------------------------------------------------------------
-
-
 def _matrices(x: Tensor, groups: int) -> Tensor:
-    """(..., groups * c) as (groups, product of the others, c)."""
+    """Reshape (..., groups * c) to (groups, product of the others, c)."""
     rows, last = product(x.shape[:-1]), x.shape[-1]
     if groups == 1:
         return reshaped(x, (1, rows, last))
@@ -158,7 +152,7 @@ def _matrices(x: Tensor, groups: int) -> Tensor:
 
 
 def _image(x: Tensor, shape: Shape) -> Tensor:
-    """The inverse of _matrices."""
+    """Reshape back what _matrices reshaped."""
     if x.shape[0] == 1:
         return reshaped(x, shape)
     return reshaped(transposed(x, (1, 0, 2)), shape)
@@ -228,11 +222,8 @@ CONVOLUTIONS: dict[str, Callable[[Node], Tensor]] = {
 }
 
 
-# ---- pools ---------------------------------------------------------------------------
-
-
 def _pool_windows(node: Node) -> _Windows:
-    """Those of a node whose input is the image."""
+    """Return the windows of a node whose input is the image."""
     image = node.inputs[0].shape[1:3]
     return _Windows(node, image, node.attrs["window"], node.types[0].shape[1:3])
 
@@ -247,7 +238,7 @@ def _maximum(node: Node) -> Tensor:
 
 
 def _index(node: Node) -> Tensor:
-    """From the last element on, so that an earlier one wins."""
+    """Select from the last element on, so that an earlier one wins."""
     seen, dtype = _all_seen(node), node.types[0].dtype
     largest = reduce(lambda x, y: named("maximum", x, y), seen)
     last = len(seen) - 1

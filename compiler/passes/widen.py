@@ -1,4 +1,4 @@
-"""What adds up or multiplies in memory does so in float32, whatever it stores.
+"""Widening: accumulate 16-bit sums and products in memory in float32.
 
 * ``sum(x16) = cast16(sum(cast32(x16)))``, products over axes and running ones alike
 * ``x16 @ y16 = cast16(cast32(x16) @ cast32(y16))``, convolutions alike
@@ -24,7 +24,7 @@ from staticgrad.ops.named import named
 
 
 def widen(graph: Graph) -> Graph:
-    """``f(x16) = cast16(f(cast32(x16)))`` for every f that accumulates."""
+    """Widen ``f(x16) = cast16(f(cast32(x16)))`` for every f that accumulates."""
     return rewrite(graph, by_rule(_widened))
 
 

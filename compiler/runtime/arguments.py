@@ -1,4 +1,4 @@
-"""The arguments of a call: which array is which input, and what sizes they give.
+"""Arguments of a call: matching arrays to inputs, and the sizes they give.
 
 An array that has the input's dtype and lies in C order in native byte order is read
 where it is. Anything else that may be cast ("same_kind") is copied, and a note of it is
@@ -25,14 +25,14 @@ _MOST_KNOWN = 1024  # shapes whose sizes are remembered
 
 
 class OnDevice:
-    """An array in a GPU's memory, of a known dtype (device_arrays.py)."""
+    """Array in a GPU's memory, of a known dtype (device_arrays.py)."""
 
     __slots__ = ()
     dtype: np.dtype[Any]
 
 
 class Signature:
-    """The inputs of an executable, in order."""
+    """Inputs of an executable, in order."""
 
     def __init__(self, inputs: Sequence[Input]) -> None:
         self.inputs = tuple(inputs)
@@ -42,7 +42,7 @@ class Signature:
         self.notes: dict[str, str] = {}
 
     def arrange(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The values in the order of the inputs; GraphError if they do not fit."""
+        """Return the values in the inputs' order; GraphError if they do not fit."""
         if not kwargs and len(args) == len(self.names):
             return list(args)
         if len(args) > len(self.names):
@@ -74,9 +74,9 @@ class Signature:
         return [given[name] for name in self.names]
 
     def arrays(self, values: Sequence[Any]) -> list[Any]:
-        """The values as C-order arrays of the inputs' dtypes, copied where needed.
+        """Return the values as C-order arrays of the inputs' dtypes.
 
-        Those on a GPU stay what they are.
+        Those on a GPU are returned as they are.
         """
         result: list[Any] = []
         for value, (name, dtype) in zip(values, self._expected, strict=True):
@@ -87,7 +87,7 @@ class Signature:
         return result
 
     def on_host(self, values: Sequence[Any]) -> list[Any]:
-        """The values themselves; GraphError if one lies on a GPU."""
+        """Return the values; GraphError if one lies on a GPU."""
         for value, name in zip(values, self.names, strict=True):
             if hasattr(value, "__cuda_array_interface__"):
                 raise GraphError(
@@ -98,7 +98,7 @@ class Signature:
         return list(values)
 
     def exact(self, values: Sequence[Any]) -> list[Any]:
-        """Arrays in the memory of the values, or an error where that cannot be."""
+        """Return arrays that share the values' memory, or raise."""
         found = [_viewed(value) for value in values]
         for value, (name, dtype) in zip(found, self._expected, strict=True):
             known = isinstance(value, np.ndarray | OnDevice)
@@ -116,7 +116,7 @@ class Signature:
         return found
 
     def sizes(self, arrays: Sequence[Array]) -> dict[str, int]:
-        """The value of each symbol; ShapeError where shapes do not fit."""
+        """Return the value of each symbol; ShapeError where shapes do not fit."""
         shapes = tuple([array.shape for array in arrays])
         known = self._known.get(shapes)
         if known is None:
@@ -159,12 +159,12 @@ class Signature:
 
 
 def _plain(array: Array) -> bool:
-    """Can be read where it is."""
+    """Whether an array can be read without a copy."""
     return array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative
 
 
 def _viewed(value: Any) -> Any:
-    """An array in the memory of `value`, if it says where that is; else `value`.
+    """Return an array that shares the memory of `value` if it exposes it; else `value`.
 
     By NumPy's interface, DLPack or the buffer protocol, as CPU tensors of PyTorch and
     arrays of Python do.
@@ -182,7 +182,7 @@ def _viewed(value: Any) -> Any:
 
 
 def _by_dlpack(value: Any) -> Array:
-    """The array of another library, in its memory."""
+    """Return the array of another library, sharing its memory."""
     try:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -213,7 +213,7 @@ def _as_array(value: Any, name: str, dtype: np.dtype[Any]) -> Array:
 def bind_sizes(
     inputs: Sequence[Input], shapes: Sequence[tuple[int, ...]]
 ) -> dict[str, int]:
-    """The value of each symbol of `inputs`; ShapeError where `shapes` do not fit."""
+    """Return the value of each symbol of `inputs`, or raise ShapeError."""
     sizes: dict[str, int] = {}
     came_from: dict[str, tuple[str, int]] = {}
     for leaf, shape in zip(inputs, shapes, strict=True):
@@ -234,7 +234,7 @@ def bind_sizes(
 
 
 def _symbol(dim: Dim) -> str | None:
-    """The name, if `dim` is nothing but a symbol."""
+    """Return the name of a `dim` that is a single symbol; else None."""
     if isinstance(dim, Size) and dim == Size.symbol(str(dim)):
         return str(dim)
     return None

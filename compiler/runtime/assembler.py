@@ -28,15 +28,15 @@ class Runnable(Protocol):
 
     @property
     def pc(self) -> int:
-        """The address of the first instruction."""
+        """Address of the first instruction."""
 
     @property
     def depth(self) -> int:
-        """How deeply programs run others, itself included."""
+        """Nesting depth of programs that run others, itself included."""
 
 
 class Cell:
-    """One int64 or float64 in memory, read and written from Python by `value`."""
+    """int64 or float64 in memory, read and written from Python by `value`."""
 
     __slots__ = ("address", "array")
 
@@ -46,7 +46,7 @@ class Cell:
 
     @property
     def value(self) -> Any:
-        """The number that the cell holds now."""
+        """Number that the cell holds now."""
         return self.array[0].item()
 
     @value.setter
@@ -63,7 +63,7 @@ class ProgramLabel:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A finished table of instructions and everything that it points to."""
+    """Finished table of instructions and everything that it points to."""
 
     table: npt.NDArray[np.int64]
     depth: int
@@ -71,7 +71,7 @@ class Program:
 
     @property
     def pc(self) -> int:
-        """The address of the first instruction."""
+        """Address of the first instruction."""
         return int(self.table.ctypes.data)
 
     def run(self, stop: Cell) -> int:
@@ -81,7 +81,7 @@ class Program:
 
 
 class Assembler:
-    """Collects instructions in order. Numbers become constant cells."""
+    """Collector of instructions in order; numbers become constant cells."""
 
     def __init__(self) -> None:
         self.cells: dict[str, Cell] = {}
@@ -91,11 +91,11 @@ class Assembler:
         self._depth = 1
 
     def cell(self, name: str, value: int = 0) -> Cell:
-        """A new int64 cell, found again under ``cells[name]``."""
+        """Make an int64 cell, also found as ``cells[name]``."""
         return self._named(name, Cell(value, np.int64))
 
     def real(self, name: str, value: float = 0.0) -> Cell:
-        """A new float64 cell, found again under ``cells[name]``."""
+        """Make a float64 cell, also found as ``cells[name]``."""
         return self._named(name, Cell(value, np.float64))
 
     def label(self) -> ProgramLabel:
@@ -111,7 +111,7 @@ class Assembler:
         return label
 
     def run(self, program: Runnable) -> None:
-        """RUN: run another program and go on after it."""
+        """RUN: run another program and continue after it."""
         self._depth = max(self._depth, program.depth + 1)
         if self._depth > vm.MOST_NESTED:
             raise CompilerBug(f"programs are nested more than {vm.MOST_NESTED} deep")
@@ -221,7 +221,7 @@ class Assembler:
         self._add(vm.END)
 
     def finish(self) -> Program:
-        """The program, with END appended."""
+        """Return the program, with END appended."""
         self.end()
         table = aligned_rows(len(self._rows))
         start = int(table.ctypes.data)
@@ -256,7 +256,7 @@ class Assembler:
 
 
 def aligned_rows(count: int) -> npt.NDArray[np.int64]:
-    """A table of `count` empty instructions, on cache lines."""
+    """Return a table of `count` empty instructions, on cache lines."""
     raw = np.zeros(count * vm.WORDS + 8, np.int64)
     start = -raw.ctypes.data % 64 // 8
     return raw[start : start + count * vm.WORDS].reshape(count, vm.WORDS)

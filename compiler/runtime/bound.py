@@ -1,4 +1,4 @@
-"""A Bound: an executable with its arguments and outputs fixed."""
+"""Bound: an executable with fixed arguments and outputs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Guard: TypeAlias = Callable[[Callable[[], None]], Callable[[], Any]]
 
 
 class Runner(Protocol):
-    """Fixed arguments and outputs, and what computes them."""
+    """Protocol of the computation behind a Bound."""
 
     outputs: list[Array]
 
     def run(self) -> None:
-        """Write the outputs anew."""
+        """Compute the outputs again."""
 
     def native(
         self, guarded: Guard, result: Any, make: Callable[[], Any] | None
     ) -> Callable[[], Any] | None:
-        """One native call that runs, and gives `result` or what `make` makes, if any.
+        """Return one native call that runs and returns `result`, or what `make` makes.
 
         ``guarded(step)`` calls a step that may raise.
         """
@@ -58,7 +58,7 @@ class CopyingRunner(Runner):
 
 
 class Bound:
-    """An executable whose arguments and outputs stay where they are.
+    """Executable whose arguments and outputs stay where they are.
 
     A call runs it; the outputs are those of the last call, written anew, and in the
     structure that `unflatten` makes: None if there is one, by itself.
@@ -91,7 +91,7 @@ class Bound:
         )
 
     def renew(self) -> None:
-        """Follow the executable, which runs another program now."""
+        """Follow the executable to its current program."""
         runner = self._runner = self._bind()
         outputs = runner.outputs[: self._results]
         trace, unflatten = self._trace, self._unflatten
@@ -112,7 +112,7 @@ class Bound:
         self.__call__ = native or guarded(runner.run)
 
     def repeat(self, times: int) -> Any:
-        """Run `times` times in one native call; the outputs of the last run.
+        """Run `times` times in one native call; return the last run's outputs.
 
         Only updates make the runs differ.
         """

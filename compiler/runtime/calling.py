@@ -1,4 +1,4 @@
-"""How Python calls the machine: built-in functions that release the GIL.
+"""Calls of the machine from Python: built-in functions that release the GIL.
 
 A few instructions of LLVM each, compiled once and kept like kernels, in the conventions
 of CPython's C interface (https://docs.python.org/3/c-api/structures.html):
@@ -34,14 +34,14 @@ Machine: TypeAlias = Callable[[int, int], int]
 """``machine(pc, stop)``: the code with which the program at `pc` ends."""
 
 SYMBOL = "staticgrad_machine"
-"""What LLVM calls the machine, ``void (int64 pc, int64 stop, int64 *result)``."""
+"""LLVM symbol of the machine, ``void (int64 pc, int64 stop, int64 *result)``."""
 
 _FASTCALL, _NOARGS = 0x0080, 0x0004
 _LONG, _NONE = ir.IntType(64), ir.VoidType()
 _ADDRESS = _LONG.as_pointer()
 
 _CHANGED = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What another llvmlite than the tested ones may raise."""
+"""Errors of untested llvmlite versions."""
 
 
 class _Method(ctypes.Structure):
@@ -56,7 +56,7 @@ class _Method(ctypes.Structure):
 
 
 def callable_machine(address: int) -> Machine:
-    """The machine at `address`, for Python.
+    """Return the machine at `address` as a function of Python.
 
     What `bound_call` needs is made too: both are compiled once, with the machine.
     """
@@ -77,7 +77,7 @@ def bound_call(
     result: Any,
     make: Callable[[], Any] | None,
 ) -> Callable[[], Any] | None:
-    """A function without arguments that runs the program at `pc` under `lock`.
+    """Return a function without arguments that runs the program at `pc` under `lock`.
 
     It gives `result`, or what `make` gives, if there is one; what `failed` does, where
     a kernel reported something. None where it cannot be made.
@@ -95,7 +95,7 @@ def bound_call(
 
 
 def by_ctypes(address: int) -> Machine:
-    """The same without code of our own."""
+    """Return the machine as a ctypes function."""
     kind = ctypes.CFUNCTYPE(
         None, ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64)
     )
@@ -110,7 +110,7 @@ def by_ctypes(address: int) -> Machine:
 
 
 def _built_in(name: str, emit: Emit, flags: int, given: Any) -> Any:
-    """A function of Python whose C function is `emit`, and finds `given` in `self`."""
+    """Make a built-in whose C function is `emit` and whose `self` holds `given`."""
     kinds = ctypes.py_object, ctypes.POINTER(_Method), ctypes.py_object, ctypes.c_void_p
     make = ctypes.PYFUNCTYPE(*kinds)(("PyCFunction_NewEx", ctypes.pythonapi))
     return make(_method(name, emit, flags), given, None)
@@ -118,7 +118,7 @@ def _built_in(name: str, emit: Emit, flags: int, given: Any) -> Any:
 
 @cache
 def _method(name: str, emit: Emit, flags: int) -> _Method:
-    """Kept for good: built-in functions point to theirs."""
+    """Make a method record, kept for good: built-in functions point to theirs."""
     key = kernel_key(f"{name} called from Python {stamp_of(__file__)}")
     address = default_cache().get(key, lambda: _compiled(emit, key)).address
     return _Method(name.encode(), address, flags, None)
@@ -140,7 +140,7 @@ def _text(emit: Emit, symbol: str) -> str:
 
 
 class _Calls:
-    """A C function being emitted; objects are addresses."""
+    """Emission of a C function; objects are addresses."""
 
     def __init__(self, function: ir.Function) -> None:
         self.arguments = function.args
@@ -154,15 +154,15 @@ class _Calls:
         return self.b.call(known, arguments)
 
     def given(self, number: int) -> Any:
-        """One of the objects that the function was made with."""
+        """Return one of the objects that the function was made with."""
         return self.call("PyTuple_GetItem", self.arguments[0], _LONG(number))
 
     def long(self, number: Any) -> Any:
-        """The int64 of a Python int."""
+        """Convert a Python int to int64."""
         return self.call("PyLong_AsLongLong", number)
 
     def machine(self, pc: Any, stop: Any) -> Any:
-        """The code with which the machine ends; the GIL is free meanwhile."""
+        """Emit a call of the machine without the GIL; return its exit code."""
         result = self.b.alloca(_LONG)
         thread = self.call("PyEval_SaveThread")
         self.call(SYMBOL, pc, stop, result, result=_NONE)
@@ -170,27 +170,27 @@ class _Calls:
         return self.b.load(result)
 
     def python(self, function: Any) -> None:
-        """Call a Python function without arguments; go on unless it raises."""
+        """Emit a call of a Python function without arguments; return if it raises."""
         found = self.call("PyObject_CallNoArgs", function)
         with self.b.if_then(self.b.icmp_unsigned("==", found, _LONG(0)), likely=False):
             self.b.ret(_LONG(0))
         self.call("Py_DecRef", found, result=_NONE)
 
     def return_called(self, condition: Any, function: Any) -> None:
-        """If a condition holds, return what a Python function gives."""
+        """Emit, under a condition, the return of a Python function's result."""
         with self.b.if_then(condition):
             self.b.ret(self.call("PyObject_CallNoArgs", function))
 
 
 def _machine(c: _Calls) -> None:
-    """``machine(pc, stop)``."""
+    """Emit ``machine(pc, stop)``."""
     words = [c.b.load(c.b.gep(c.arguments[1], [_LONG(n)])) for n in range(2)]
     code = c.machine(*map(c.long, words))
     c.b.ret(c.call("PyLong_FromLongLong", code))
 
 
 def _bound(c: _Calls) -> None:
-    """``bound()``; what it is given is listed in `bound_call`."""
+    """Emit ``bound()``; its objects are listed in `bound_call`."""
     pc, stop, away, home, acquire, release, failed, last, result = map(
         c.given, range(9)
     )

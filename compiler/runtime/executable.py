@@ -1,4 +1,4 @@
-"""Executables: what ``compile`` returns.
+"""Executables: the results of ``compile``.
 
 A call arranges its arguments, finds the program for their sizes and runs it with fresh
 outputs. `bind` fixes arguments and outputs once, so that later calls do neither.
@@ -47,34 +47,33 @@ Changes = Callable[[Sequence[Tap], Mapping[str, int] | None], Sequence[Change]]
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory plan of an executable, for the sizes of its last call.
+    """Memory plan of an executable, for the sizes of its last call.
 
-    `arena_bytes` hold every temporary; no plan can do with fewer than
-    `lower_bound_bytes`; `unplanned_bytes` is what one array per tensor would take.
-    `buffers` are (name, bytes, offset, first kernel, last kernel) of what is in the
-    arena.
+    `arena_bytes` hold every temporary; `lower_bound_bytes` bounds all plans from below;
+    `unplanned_bytes` is the size of one array per tensor. `buffers` are (name, bytes,
+    offset, first kernel, last kernel) of buffers in the arena.
     """
 
     plan: Plan
 
     @property
     def arena_bytes(self) -> int:
-        """The size of the one allocation that holds every temporary."""
+        """Size of the one allocation that holds every temporary."""
         return self.plan.arena_bytes
 
     @property
     def lower_bound_bytes(self) -> int:
-        """The most bytes that are alive at one time, unpadded."""
+        """Peak of live bytes, unpadded."""
         return self.plan.lower_bound_bytes
 
     @property
     def unplanned_bytes(self) -> int:
-        """The sum over all tensors of the unfused graph."""
+        """Sum over all tensors of the unfused graph."""
         return self.plan.unplanned_bytes
 
     @property
     def buffers(self) -> tuple[tuple[str, int, int, int, int], ...]:
-        """(name, bytes, offset, first kernel, last kernel) of each buffer."""
+        """Buffers as (name, bytes, offset, first kernel, last kernel)."""
         plan = self.plan
         rows = zip(
             plan.schedule.buffers, plan.bytes, plan.offsets, plan.first, plan.last,
@@ -102,7 +101,7 @@ class Memory:
 
 
 class Executable:
-    """A compiled graph. Call it with arrays, by position or by keyword.
+    """Compiled graph; call it with arrays, by position or by keyword.
 
     It may be called from several threads at once. `target` computes the leaves that
     `unflatten` makes the result of: the first `results` of its outputs. `trace` finds
@@ -149,7 +148,7 @@ class Executable:
         return f"Executable({', '.join(f'{x.name}: {x.type}' for x in self.inputs)})"
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """The outputs, as fresh arrays in the structure that compile was given."""
+        """Return the outputs as fresh arrays, in the structure given to compile."""
         route = self._route
         values: Sequence[Any] = args
         outputs: Sequence[Array]
@@ -171,7 +170,7 @@ class Executable:
         return self._unflatten(outputs[: self._results])
 
     def _given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The values in the order of the inputs, those on a GPU as DeviceArrays."""
+        """Return the values in the order of the inputs, on a GPU as DeviceArrays."""
         values = self._signature.arrange(args, kwargs)
         return self.target.given(self._signature, values)
 
@@ -179,7 +178,7 @@ class Executable:
         return self._signature.arrays(self._given(args, kwargs))
 
     def on_device(self, /, *args: Any, **kwargs: Any) -> Any:
-        """The outputs as fresh arrays on the GPU, in the structure compile was given.
+        """Return the outputs as fresh arrays on the GPU.
 
         Other libraries take them without a copy, by ``__cuda_array_interface__`` or
         DLPack; ``numpy()`` copies one to the host. Inputs, here and in any call, may be
@@ -212,7 +211,7 @@ class Executable:
         return route.run(arrays)
 
     def bind(self, /, *args: Any, **kwargs: Any) -> Bound:
-        """The executable with its arguments fixed: nothing is copied.
+        """Bind the executable to its arguments: nothing is copied.
 
         Each call of the result reads the arrays as they are then, and returns the same
         output arrays. DTypeError or GraphError for an array that would need a copy.
@@ -251,7 +250,7 @@ class Executable:
         *,
         record: int | None = None,
     ) -> Tap:
-        """Look at `tensor`, any value or gradient of the graph, at each run.
+        """Tap `tensor`, any value or gradient of the graph, at each run.
 
         ``callback(array)`` is called with a copy, between kernels and inside compiled
         loops too; what it raises stops the run before anything is written, and is
@@ -261,9 +260,9 @@ class Executable:
         loop or branch every value is seen, step by step, as often as the body runs:
         keep it in a list while the body's function is called, and tap the last one.
 
-        A HookWarning tells of a tensor that is on no path to the outputs, and that the
-        same callback twice on one tensor is one tap. Raises GraphError for what cannot
-        be tapped.
+        A HookWarning is issued for a tensor on no path to the outputs, and for the same
+        callback twice on one tensor, which is one tap. Raises GraphError for tensors
+        that cannot be tapped.
 
         >>> import staticgrad as sg
         >>> x = sg.parameter([1.0, 2.0])
@@ -300,7 +299,7 @@ class Executable:
         self._renew([other for other in self._taps if other is not tap])
 
     def _renew(self, taps: list[Tap]) -> None:
-        """Another program, or the one without taps."""
+        """Switch to another program, or the one without taps."""
         assert self._tapping is not None
         self.target = self._tapping.make(tuple(taps)) if taps else self._untapped
         self._taps = taps
@@ -311,7 +310,7 @@ class Executable:
     def traced(
         self, error: BaseException, arrays: Mapping[str, Array]
     ) -> BaseException:
-        """`error`, if it is a NonFiniteError with where it began, given the inputs.
+        """Return `error`; a NonFiniteError gets its origin, found from the inputs.
 
         For programs that run frames of this executable.
         """
@@ -346,7 +345,7 @@ class Executable:
         return f"{text}\n{found}"
 
     def profile(self, times: int, /, *args: Any, **kwargs: Any) -> Profile:
-        """How long each kernel takes, of `times` runs with the same arguments.
+        """Measure the time of each kernel over `times` runs with the same arguments.
 
         ``print`` it for a table by kernel with the user's lines; ``.lines`` has the
         seconds of each line, ``.roles`` those of forward, backward and update. Kernels
@@ -373,7 +372,7 @@ class Executable:
 
     @property
     def memory(self) -> Memory:
-        """The memory plan for the sizes of the last call (or those of compile)."""
+        """Memory plan for the sizes of the last call (or those of compile)."""
         if self._sizes is None:
             raise GraphError(
                 "memory requires sizes, got none; call the executable once or give "
@@ -386,12 +385,12 @@ class Executable:
 
 
 def _on_host(values: Sequence[Any]) -> list[Array]:
-    """Arrays that NumPy can read."""
+    """Return arrays that NumPy can read."""
     return [np.asarray(value) for value in values]
 
 
 def _quick(unflatten: Unflatten, count: int) -> Unflatten:
-    """The same, without walking a tree where it is a flat list, tuple or dict."""
+    """Return a fast unflatten for a flat list, tuple or dict."""
     marks = [object() for _ in range(count)]
     made = unflatten(marks)
     if type(made) is list and _are(made, marks):
@@ -410,7 +409,7 @@ def _are(found: Sequence[Any], marks: Sequence[object]) -> bool:
 
 
 def _is_leaf(unflatten: Unflatten) -> bool:
-    """True if the result is the one output itself, not a structure around it."""
+    """Whether the result is the one output itself, not a structure around it."""
     mark = object()
     try:
         return unflatten([mark]) is mark
@@ -421,7 +420,7 @@ def _is_leaf(unflatten: Unflatten) -> bool:
 def _static(
     inputs: Sequence[Input], sizes: Mapping[str, int] | None
 ) -> dict[str, int] | None:
-    """The sizes before the first call, if they are static or all given."""
+    """Return the sizes before the first call, if static or all given."""
     names = symbols(tuple(dim for leaf in inputs for dim in leaf.shape))
     given = dict(sizes or {})
     unknown = given.keys() - names

@@ -1,4 +1,4 @@
-"""The text of ``explain()``."""
+"""Text of ``explain()``."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _kernel_lines(code: NativeCode, writes: bool) -> list[str]:
 
 
 def _calls_of_python(kernel: LoopKernel | GemmKernel) -> list[str]:
-    """What the Python functions that a kernel calls have cost so far."""
+    """Return lines with the cost so far of the Python functions that a kernel calls."""
     lines: list[str] = []
     for function in foreign(kernel):
         target = function.target
@@ -193,7 +193,7 @@ def _plan_lines(plans: Collection[Plan]) -> list[str]:
 
 
 def _again_lines(plan: Plan) -> list[str]:
-    """What runs again for a memory budget, by kernel."""
+    """Return lines with the kernels that are recomputed for a memory budget."""
     kernels = plan.schedule.kernels
     counts = Counter(kernels[position].name for position in plan.schedule.again)
     if not counts:

@@ -1,4 +1,4 @@
-"""From a status word to the exception that names op, rule, value and the user's line.
+"""Conversion of a status word to the exception with op, value and user's line.
 
 Also the one bad index that has to be found before a run: one into an axis of size 0,
 where there is nothing to read in its place.
@@ -45,29 +45,29 @@ Checks = Iterator[tuple[CheckIndex, tuple[int, ...]]]
 
 
 class FailingCode(Protocol):
-    """What a status is about: Code of the cpu, CudaCode of a GPU."""
+    """Protocol of the code a status refers to: Code of the CPU, CudaCode of a GPU."""
 
     @property
     def flat(self) -> Flat:
-        """The kernels, with the marks between them."""
+        """Flattened kernels with the marks between them."""
 
     @property
     def loops(self) -> tuple[LoopKernel | GemmKernel, ...]:
-        """The kernels as loops."""
+        """Kernels as loops."""
 
     @property
     def site_base(self) -> npt.NDArray[np.int64]:
-        """The number of each kernel's first site."""
+        """Number of each kernel's first site."""
 
     @property
     def checked(self) -> tuple[Site, ...]:
-        """What the user calls each scalar that has to be finite."""
+        """Names of the scalars that have to be finite."""
 
 
 def failure(
     code: FailingCode, status: npt.NDArray[np.int64], key: int = 0
 ) -> BaseException:
-    """The exception for what the run called `key` left in `status`."""
+    """Return the exception for the `status` of the run called `key`."""
     kind = int(status[vm.STATUS_CODE])
     if kind == vm.NON_FINITE:
         return _not_finite(code, status)
@@ -87,7 +87,7 @@ def failure(
 def refuse_empty_extents(
     kernels: Sequence[LoopKernel | GemmKernel], values: Mapping[str, int]
 ) -> None:
-    """IndexOutOfRange if a kernel would check indices against an axis of size 0."""
+    """Raise IndexOutOfRange if a kernel would check indices of an axis of size 0."""
     for kernel in kernels:
         if not kernel.fails or isinstance(kernel, GemmKernel):
             continue
@@ -108,7 +108,7 @@ def checks(kernel: Kernel) -> Checks:
 
 
 def out_of_range(site: Site, extent: int, where: str, wrap: bool) -> IndexOutOfRange:
-    """The error for an index outside of its axis."""
+    """Return the error for an index outside of its axis."""
     least = f"-{extent}" if wrap and extent else "0"
     advice = "look at the indices" if wrap else "look at the labels or indices"
     return IndexOutOfRange(
@@ -126,7 +126,7 @@ def _past_limit(code: FailingCode, status: npt.NDArray[np.int64]) -> LoopLimitEr
 
 
 def limit_text(name: str, limit: int) -> str:
-    """What is said of a loop that goes on after `limit` steps."""
+    """Return the message of a loop whose condition stays true after `limit` steps."""
     return (
         f"{name} requires its condition to become false within max_steps={limit}, got "
         "true after them; raise max_steps or look at the condition"
@@ -142,7 +142,7 @@ def _not_finite(code: FailingCode, status: npt.NDArray[np.int64]) -> NonFiniteEr
 def not_finite(
     op: str, value: float, source: Source | None, advice: str | None = None
 ) -> NonFiniteError:
-    """The error for a result that has to be finite and is not."""
+    """Return the error for a result that has to be finite and is not."""
     advice = advice or "look for NaN in the data or lower the learning rate"
     return NonFiniteError(
         f"{op} requires a finite result, got {value}; {advice}{at(source)}"
@@ -152,7 +152,7 @@ def not_finite(
 def _raised(
     code: FailingCode, status: npt.NDArray[np.int64], key: int
 ) -> BaseException:
-    """What a function of the user's raised; what others did is forgotten."""
+    """Return the exception that a user's function raised; forget those of others."""
     kernel, local = _kernel_of(code, int(status[vm.STATUS_SITE]))
     site, position = kernel.sites[local], int(status[vm.STATUS_POSITION])
     found: BaseException | None = None
@@ -173,14 +173,14 @@ def _raised(
 
 
 def foreign(kernel: LoopKernel | GemmKernel) -> Iterator[Foreign]:
-    """The functions of the user's that `kernel` calls."""
+    """Yield the users' functions that `kernel` calls."""
     if isinstance(kernel, LoopKernel):
         for statement in statements_of(kernel.body):
             yield from (function for function, _ in calls_of(statement))
 
 
 def noted(error: BaseException, op: str, source: Source | None) -> BaseException:
-    """`error`, as it was raised, with the op and the user's line as a note."""
+    """Return `error` with the op and the user's line as a note."""
     error.add_note(f"raised in {op}{at(source)}")
     return error
 
@@ -189,7 +189,7 @@ def raised_by(
     function: Foreign, error: BaseException, position: int, op: str,
     source: Source | None,
 ) -> BaseException:  # fmt: skip
-    """What is raised where `function` has raised `error`: of Python the same object."""
+    """Return the exception to raise for `error`: for Python functions the same."""
     if function.target is not None:
         return noted(error, op, source)
     return user_error(op, type(error), error.args, position, source)
@@ -199,7 +199,7 @@ def user_error(
     op: str, kind: type[BaseException], arguments: tuple[Any, ...], position: int,
     source: Source | None, place: tuple[str, str, int] | None = None,
 ) -> BaseException:  # fmt: skip
-    """An exception of a compiled function of the user's, of the same class.
+    """Return an exception of a user's compiled function, of the same class.
 
     `place` is (function, file, line) of where it was raised.
     """
@@ -217,7 +217,7 @@ def user_error(
 
 
 def _kernel_of(code: FailingCode, site: int) -> tuple[LoopKernel, int]:
-    """The kernel that has the site, and the site's number in it."""
+    """Return the kernel that has the site, and the site's number in it."""
     for kernel, base in zip(code.loops, code.site_base.tolist(), strict=True):
         if base <= site < base + len(kernel.sites) and isinstance(kernel, LoopKernel):
             return kernel, site - base

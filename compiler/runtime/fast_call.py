@@ -1,4 +1,4 @@
-"""An Entry: the way from Python arrays into a frame, as cheap as it can be.
+"""Entry: a fast path from Python arrays into a frame.
 
 Asking an array for its address, shape and dtype costs more than running a small
 program. So a call writes the identities of its arguments (the addresses of the Python
@@ -38,7 +38,7 @@ FIELDS = struct.Struct("qi4xqqqqi")
 
 @cache
 def fields_offset() -> int | None:
-    """Where in an array object its fields begin; None if they cannot be found.
+    """Return the offset of the fields in an array object; None if not found.
 
     CPython's object header comes first, whose last word is the type, then
     ``PyArrayObject_fields`` of NumPy's ndarraytypes.h, whose first is ``char *data``.
@@ -68,7 +68,7 @@ def _has_fields(array: Array, offset: int) -> bool:
 
 
 class Entry:
-    """A program that links arrays (inputs, then outputs) and then runs `frame`.
+    """Program that links arrays (inputs, then outputs) and then runs `frame`.
 
     It returns MISFIT if an input is not of its kind; `checks` says whether it looks.
     """
@@ -106,7 +106,7 @@ class Entry:
         self.pc = start if self.checks else frame.pc
 
     def connect(self, arrays: Sequence[Array]) -> None:
-        """Let the program read and write `arrays`, which have to outlive its run."""
+        """Link `arrays`, which have to outlive the run."""
         if not self.checks:
             self.frame.connect(arrays)
             return
@@ -116,5 +116,5 @@ class Entry:
 
 
 def _wanted(dtype: np.dtype[Any], shape: tuple[int, ...]) -> list[int]:
-    """What LINK compares an array object with."""
+    """Return the words that LINK compares an array object with."""
     return [id(np.ndarray), id(dtype), PLAIN, len(shape), *shape]

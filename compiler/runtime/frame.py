@@ -1,4 +1,4 @@
-"""A Frame: the memory of one running copy of a sized program.
+"""Frame: the memory of one running copy of a sized program.
 
 It holds the arena, one block of words (instructions, pointer table, what COMMIT
 checks), the status and one context per worker. Inputs and outputs are given per call by
@@ -32,7 +32,7 @@ Array = npt.NDArray[Any]
 
 
 class Frame:
-    """One running copy; two threads never share one."""
+    """Running copy of a program; two threads never share one."""
 
     depth = 1
 
@@ -98,7 +98,7 @@ class Frame:
         return words
 
     def _link_flow(self, words: npt.NDArray[np.int64], first_move: int) -> None:
-        """Addresses of rows, of the status and of moves in rows of control flow."""
+        """Fill in addresses of rows, of the status and of moves in control flow."""
         sized, start = self.sized, int(words.ctypes.data)
         flat = words.reshape(-1)
         row, word, target = sized.table.jumps.T
@@ -112,7 +112,7 @@ class Frame:
         moves[:, 1] = sized.moves[:, 1]
 
     def _addresses(self) -> npt.NDArray[np.int64]:
-        """The address of every buffer that has one before the call."""
+        """Return the address of every buffer that has one before the call."""
         sized = self.sized
         offsets = np.array(sized.offsets, np.int64)
         arena = np.where(offsets >= 0, self._arena.ctypes.data + offsets, 0)
@@ -146,7 +146,7 @@ class Frame:
             view[word] = address
 
     def places(self, inputs: int) -> list[list[int]]:
-        """For each input and output the addresses of the words that name it."""
+        """Return the addresses of the words that name each input and output."""
         named = [self._input_words.get(n, []) for n in range(inputs)]
         return [
             [self.pc + 8 * word for word in words]
@@ -164,7 +164,7 @@ class Frame:
                 self.set_output(position - inputs, address)
 
     def own(self, inputs: Sequence[Input], results: int | None = None) -> Frame:
-        """Give it arrays of its own for ``inputs`` and ``outputs``.
+        """Allocate arrays of its own for ``inputs`` and ``outputs``.
 
         Outputs past the first `results` are written, but not listed.
         """
@@ -193,7 +193,7 @@ class Frame:
         return vm.run(self.pc, self.stop_address if stop is None else stop)
 
     def timed(self, machine: Machine, first: int, stop: int) -> tuple[int, float]:
-        """Run the rows from `first` up to `stop` alone: its code, and the seconds."""
+        """Run the rows from `first` to `stop` alone; return code and seconds."""
         words, start = self._words, self.pc + first * vm.ROW_BYTES
         op, words[stop, 0] = int(words[stop, 0]), vm.END
         try:
@@ -204,7 +204,7 @@ class Frame:
             words[stop, 0] = op
 
     def error(self) -> BaseException:
-        """The exception for the status, which is cleared."""
+        """Return the exception for the status, which is cleared."""
         status = self.status.copy()
         self.status[: vm.STATUS_STOP] = 0
         return failure(self.sized.code, status, int(self.status.ctypes.data))

@@ -1,4 +1,4 @@
-"""The instruction table of a Plan: everything that depends on sizes but on no address.
+"""Instruction table of a Plan: all that depends on sizes but on no address.
 
 `size(code, plan)` gives a `Sized`: instructions, size tables and tables of products,
 which all running copies share, and a list of references, the words that hold the
@@ -92,7 +92,7 @@ class Sized:
 
 
 def size(code: NativeCode, plan: Plan, poison: bool = False) -> Sized:
-    """Instructions for `plan`; IndexOutOfRange if an index has nothing to point at."""
+    """Return instructions for `plan`; IndexOutOfRange for checks of an empty axis."""
     values = dict(plan.values)
     refuse_empty_extents(code.loops, values)
     places = flat_plan(code.flat, plan)
@@ -161,7 +161,7 @@ def _chunks(code: NativeCode, plan: FlatPlan, finishes: Mapping[int, Values]) ->
 
 
 def _size_tables(code: NativeCode, numbers: Words, chunks: Words) -> Words:
-    """All size tables one after the other, each with its header."""
+    """Return all size tables in a row, each with its header."""
     kernels = np.arange(len(code.loops))
     lengths = np.diff(np.append(code.table_first, len(code.table)))
     tables = np.zeros(len(code.table) + HEADER * len(kernels), np.int64)
@@ -174,7 +174,7 @@ def _size_tables(code: NativeCode, numbers: Words, chunks: Words) -> Words:
 
 
 def _products(code: NativeCode, values: Values, plan: FlatPlan) -> Words:
-    """One table per matrix product, in order; in a region's parts in a region."""
+    """Return one table per matrix product; whole or by parts within a region."""
     rows = {k: r.rows for first, stop, r in plan.regions for k in range(first, stop)}
     tables = [
         tile_driver.describe(kernel, values, rows.get(number, 0))
@@ -187,7 +187,7 @@ def _products(code: NativeCode, values: Values, plan: FlatPlan) -> Words:
 def _kernel_rows(
     code: NativeCode, numbers: Words, chunks: Words, sizes: Words, products: Words
 ) -> Words:
-    """One CALL per kernel, without the addresses of a frame."""
+    """Return one CALL per kernel, without the addresses of a frame."""
     rows = np.zeros((len(code.loops), vm.WORDS), np.int64)
     extents = numbers[code.extents]
     starts = code.table_first + HEADER * np.arange(len(rows))
@@ -230,7 +230,7 @@ def _scratch_bytes(code: NativeCode, values: Values) -> int:
 
 
 def _origins(origin: Words, buffers: Words) -> Words:
-    """The origin of each buffer; numbers past the buffers are outputs."""
+    """Return the origin of each buffer; numbers past the buffers are outputs."""
     known = buffers < len(origin)
     return np.where(known, origin[np.where(known, buffers, 0)], buffers)
 
@@ -238,7 +238,7 @@ def _origins(origin: Words, buffers: Words) -> Words:
 def _moves(
     code: NativeCode, table: Table, pointers: Words, values: Values
 ) -> tuple[Words, Words]:
-    """The moves of all loops, and which of them belong to which row."""
+    """Return the moves of all loops, and the rows that they move."""
     of_loop: dict[int, list[tuple[int, int]]] = {}
     first = len(table.rows) * vm.WORDS
     words = [(first + n, b) for n, b in enumerate(pointers.tolist())]

@@ -1,4 +1,4 @@
-"""Random order and gathering of minibatches, inside the virtual machine.
+"""Shuffling and gathering of minibatches, inside the virtual machine.
 
 A permutation is made by Fisher and Yates' shuffle from Philox4x32-10 (Salmon et al.,
 "Parallel random numbers: as easy as 1, 2, 3", SC 2011): position i of epoch e draws
@@ -30,7 +30,7 @@ _ROUNDS = 10
 
 @njit(nogil=True)
 def philox(low: np.uint64, high: np.uint64, key: np.uint64) -> np.uint64:
-    """64 bits of Philox4x32-10 for the counter (low, high) of two uint64."""
+    """Return 64 bits of Philox4x32-10 for the counter (low, high) of two uint64."""
     c0, c1 = low & _LOW, low >> _32
     c2, c3 = high & _LOW, high >> _32
     k0, k1 = key & _LOW, key >> _32

@@ -33,7 +33,7 @@ Words = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class NativeCode:
-    """A Schedule and its native kernels, for all sizes.
+    """Schedule and its native kernels, for all sizes.
 
     `loops` are the schedule's kernels with FinishKernels as loops; `functions` their
     addresses (0 for products). `buffers` lists the buffer of every operand of every
@@ -65,7 +65,7 @@ class NativeCode:
 
 
 def compile_schedule(schedule: Schedule, checked: Sequence[Site] = ()) -> NativeCode:
-    """Native kernels for `schedule`, whatever the sizes will be.
+    """Compile native kernels for `schedule`, for all sizes.
 
     `checked` names the scalars of ``schedule.finite`` for people.
     """
@@ -101,7 +101,7 @@ def compile_schedule(schedule: Schedule, checked: Sequence[Site] = ()) -> Native
 
 
 def named(schedule: Schedule, checked: Sequence[Site]) -> tuple[Site, ...]:
-    """`checked`, or the names of the buffers that have to be finite."""
+    """Return `checked`, or the names of the buffers that have to be finite."""
     return tuple(checked) or tuple(
         Site(schedule.buffers[b].name, None) for b in schedule.finite
     )
@@ -116,7 +116,7 @@ def _leaf(kernel: Step) -> LoopKernel | GemmKernel:
 
 
 class _Dims:
-    """Numbers for different dimensions."""
+    """Numbers for distinct dimensions."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[Dim, int], int] = {}
@@ -150,7 +150,7 @@ def _number_dims(
 def _fixed_addresses(
     schedule: Schedule,
 ) -> tuple[tuple[npt.NDArray[Any], ...], Words]:
-    """Aligned copies of constants; the address of each stored or constant buffer."""
+    """Return aligned constants, and the address of each stored or constant buffer."""
     constants: list[npt.NDArray[Any]] = []
     fixed = np.zeros(len(schedule.buffers), np.int64)
     for buffer in schedule.buffers:
@@ -167,7 +167,7 @@ def _words(numbers: Sequence[int]) -> Words:
 
 
 def starts(lengths: Sequence[int]) -> Words:
-    """Where each of consecutive parts of the given lengths begins."""
+    """Return the offsets of consecutive parts of the given lengths."""
     return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)[:-1])).astype(
         np.int64
     )[: len(lengths)]

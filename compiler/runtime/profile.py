@@ -1,4 +1,4 @@
-"""``profile()``: how long the kernels of a program take, by the user's lines.
+"""``profile()``: the time of a program's kernels, by the user's lines.
 
 A frame of its own runs the program in parts, one after the other. A part is a kernel
 and what stands before it (copies, the commit); a loop, a branch or a region of several
@@ -31,7 +31,7 @@ WIDTH = 44  # of names in the table
 
 @dataclass(frozen=True, slots=True)
 class ProfilePart:
-    """Kernels that ran together, with their seconds: of which lines and modules.
+    """Kernels timed together, with their seconds, lines and modules.
 
     `role` is "forward", "backward" or "update" where parameters are trained, else "".
     """
@@ -50,7 +50,7 @@ class ProfilePart:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What profile found; as a string it is a table for people, the longest first.
+    """Result of profile; its string is a table, the longest part first.
 
     `parts` are in the order in which they run.
     """
@@ -60,7 +60,7 @@ class Profile:
 
     @property
     def seconds(self) -> float:
-        """Of all parts."""
+        """Total seconds."""
         return sum(part.seconds for part in self.parts)
 
     @property
@@ -117,7 +117,7 @@ def profile(
 def _timed(
     machine: Machine, frame: Frame, spans: Sequence[tuple[int, int]]
 ) -> list[float]:
-    """The seconds of each part in one run, and of an empty one."""
+    """Return the seconds of each part in one run, and of an empty one."""
     end = spans[-1][1]
     seconds = []
     for first, stop in (*spans, (end, end)):
@@ -183,7 +183,7 @@ def _summed(pairs: Iterator[tuple[str, float]]) -> dict[str, float]:
 
 
 def _shared(pairs: Iterator[tuple[tuple[str, ...], float]]) -> dict[str, float]:
-    """Seconds by name, each shared out evenly; the longest first."""
+    """Return seconds by name, each divided evenly; the longest first."""
     found = _summed(
         (name, seconds / len(names)) for names, seconds in pairs for name in names
     )

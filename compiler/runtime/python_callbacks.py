@@ -22,10 +22,10 @@ HEADER = 2  # words before the arrays: status and position
 
 
 class Thunk:
-    """``function(*reads, *writes)`` behind an address that lives as long as this.
+    """Python function ``function(*reads, *writes)`` behind an address.
 
     Arrays look at memory of the run: those read cannot be written to, and none of them
-    may be kept. `calls` and `seconds` say what it has cost so far.
+    may be kept. `calls` and `seconds` are its cost so far.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Thunk:
         self.address = address
 
     def taken(self, key: int) -> BaseException | None:
-        """What was raised first in the run `key`; it is forgotten."""
+        """Return and forget the first exception raised in the run `key`."""
         return self._raised.pop(key, None)
 
     def _called(self, table: int) -> int:

@@ -1,4 +1,4 @@
-"""Revolve: which step of a loop to run, keep or reverse next, with few kept states.
+"""Revolve: checkpointing schedule of a reversed loop with few kept states.
 
 The steps of a loop are reversed one by one, from the last to the first. The state at a
 step is found again from the nearest snapshot before it; snapshots that are no longer
@@ -45,7 +45,7 @@ UNSET = -1
 
 @njit(nogil=True)
 def binomial(n: int, k: int) -> int:
-    """``n! / (k! (n - k)!)``; 0 for k < 0."""
+    """Return ``n! / (k! (n - k)!)``; 0 for k < 0."""
     if k < 0 or k > n:
         return 0
     result = 1
@@ -56,7 +56,7 @@ def binomial(n: int, k: int) -> int:
 
 @njit(nogil=True)
 def split(steps: int, snapshots: int) -> int:
-    """How far to go before the next snapshot, with so many left, this one included."""
+    """Return the steps to the next snapshot, with `snapshots` left, it included."""
     repeats, reach = 0, 1
     while reach < steps:
         repeats += 1
@@ -83,7 +83,7 @@ def _level(state: int, slot: int) -> int:
 
 @njit(nogil=True)
 def _hold(state: int, slot: int, position: int) -> None:
-    """Put a snapshot of `position` at the end of the list."""
+    """Append a snapshot of `position` to the list."""
     store_int64(state, _place(slot), position)
     store_int64(state, _place(slot) + 1, load_int64(state, TOP))
     store_int64(state, _place(slot) + 2, 0)
@@ -105,7 +105,7 @@ def _free_place(state: int) -> int:
 
 @njit(nogil=True)
 def _drop(state: int) -> None:
-    """Take the last snapshot off the list."""
+    """Remove the last snapshot from the list."""
     top = load_int64(state, TOP)
     store_int64(state, TOP, _before(state, top))
     store_int64(state, _place(top) + 1, load_int64(state, FREE))
@@ -115,7 +115,7 @@ def _drop(state: int) -> None:
 
 @njit(nogil=True)
 def note(state: int, snapshots: int) -> bool:
-    """Whether to keep the state ahead of the next step of a loop, in place SLOT.
+    """Whether to keep the state ahead of a loop's next step, in place SLOT.
 
     The words at `state` are zero at the start.
     """
@@ -142,7 +142,7 @@ def note(state: int, snapshots: int) -> bool:
 
 @njit(nogil=True)
 def _store(state: int) -> int:
-    """Note a snapshot of where the loop is."""
+    """Record a snapshot of the current state."""
     _hold(state, _free_place(state), load_int64(state, POSITION))
     store_int64(state, GOAL, UNSET)
     return STORE
@@ -150,7 +150,7 @@ def _store(state: int) -> int:
 
 @njit(nogil=True)
 def _restore(state: int, end: int) -> int:
-    """Go back to the last snapshot ahead of `end`, which is all that is left."""
+    """Return to the last snapshot ahead of `end`, which is all that is left."""
     store_int64(state, END, end)
     if end == 0:
         return DONE
@@ -165,7 +165,7 @@ def _restore(state: int, end: int) -> int:
 
 @njit(nogil=True)
 def _goal(state: int, snapshots: int) -> int:
-    """Where to run to: to the next snapshot, or to the step to be reversed."""
+    """Return the position to run to: the next snapshot, or the step to reverse."""
     goal = load_int64(state, GOAL)
     if goal != UNSET:
         return goal
@@ -179,7 +179,7 @@ def _goal(state: int, snapshots: int) -> int:
 
 @njit(nogil=True)
 def decide(state: int, count: int, snapshots: int) -> int:
-    """What to do next; the words at `state` are zero at the start, or those of `note`.
+    """Return the next action; `state` is zeros at the start, or words of `note`.
 
     FORWARD: run a step; BACK: reverse the step at POSITION; STORE and RESTORE: the
     snapshot in SLOT; DONE.
@@ -208,7 +208,7 @@ def decide(state: int, count: int, snapshots: int) -> int:
 
 
 def forward_steps(count: int, snapshots: int, noted: bool = False) -> int:
-    """How many forward steps reversing takes; `noted` ones run once before.
+    """Count the forward steps of a reversal; `noted` ones run once before.
 
     >>> forward_steps(100, 10), forward_steps(1000, 10), forward_steps(1000, 64)
     (222, 3636, 1934)

@@ -1,4 +1,4 @@
-"""Scalars that kernels have written, read by the virtual machine: sums, means, tests.
+"""Scalars written by kernels, read by the machine: sums, means, tests.
 
 A training loop adds up losses and metrics over an epoch in float64, whatever dtype they
 have.
@@ -35,12 +35,12 @@ CODES = {
     "uint8": INT8,
     "bool": INT8,
 }
-"""How instructions name the dtype of a scalar."""
+"""Codes of a scalar's dtype in instructions."""
 
 
 @njit(nogil=True)
 def scalar(address: int, kind: int) -> float:
-    """The scalar at `address` of the dtype with the code `kind`."""
+    """Load the scalar at `address` of the dtype with the code `kind`."""
     if kind == FLOAT32:
         return np.float64(load_float32(address, 0))
     if kind == FLOAT64:
@@ -77,5 +77,5 @@ def mean(pc: int) -> None:
 
 @njit(nogil=True)
 def is_finite(pc: int) -> bool:
-    """Whether the scalar that JUMP_UNLESS_FINITE looks at is so."""
+    """Whether the scalar that JUMP_UNLESS_FINITE reads is finite."""
     return np.isfinite(scalar(load_int64(pc, 1), load_int64(pc, 2)))

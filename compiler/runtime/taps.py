@@ -1,4 +1,4 @@
-"""Taps: a look at a tensor of an executable while it runs.
+"""Taps: observation of a tensor of an executable while it runs.
 
 A tap hands each value to a Python function, or keeps the last values in a ring buffer,
 which native code writes. The executable is compiled anew with it, and goes back to the
@@ -31,7 +31,7 @@ _OPEN: ContextVar[list[Tap] | None] = ContextVar("open taps", default=None)
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """The last values of a tensor: value number n is ``values[n % len(values)]``."""
+    """Ring buffer of a tensor: value number n is ``values[n % len(values)]``."""
 
     values: State
     count: State
@@ -39,7 +39,7 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class Tapping:
-    """What an executable needs to be tapped.
+    """Functions of an executable that taps need.
 
     ``make(taps)`` gives the target with them; ``is_shared(tensor)`` says whether the
     executable computes a tensor anyway, ``is_inside(tensor)`` whether in the body of a
@@ -53,10 +53,10 @@ class Tapping:
 
 
 class Tap:
-    """One tap, and the handle to it.
+    """Tap of a tensor, with its handle.
 
-    `tensor` is what it looks at. Of a ring buffer `values` are the last values, the
-    oldest first, as a fresh array with a leading axis; `count` is how many there were.
+    `tensor` is the tapped tensor. Of a ring buffer `values` are the last values, the
+    oldest first, as a fresh array with a leading axis; `count` is the number seen.
     """
 
     def __init__(
@@ -89,25 +89,25 @@ class Tap:
         return same and self.tensor is tensor
 
     def call(self, value: Array) -> None:
-        """Hand a copy of `value` to the callback."""
+        """Call the callback with a copy of `value`."""
         self._calls += 1
         if self.callback is not None:
             self.callback(value.copy())
 
     def remove(self) -> None:
-        """Look no more. What a ring buffer holds stays readable."""
+        """Remove the tap; what a ring buffer holds stays readable."""
         if self.active:
             self.active = False
             self._drop(self)
 
     @property
     def count(self) -> int:
-        """How many values there were."""
+        """Number of values seen."""
         return self._calls if self.ring is None else int(self.ring.count.value)
 
     @property
     def values(self) -> Array:
-        """The last values, the oldest first. GraphError for a tap with a callback."""
+        """Last values, the oldest first. GraphError for a tap with a callback."""
         if self.ring is None:
             raise GraphError(
                 f"values requires a tap with record=, got one with a callback; write "
@@ -120,7 +120,7 @@ class Tap:
 
 
 def checked(tensor: Any, callback: Any, record: Any) -> None:
-    """GraphError for what is no tap."""
+    """Raise GraphError for arguments that make no tap."""
     if not isinstance(tensor, Tensor):
         raise GraphError(
             f"tap requires a Tensor, got {type(tensor).__name__}; of a gradient that "
@@ -136,7 +136,7 @@ def checked(tensor: Any, callback: Any, record: Any) -> None:
 
 
 def check_inputs(tensor: Tensor, inputs: Sequence[Input]) -> None:
-    """GraphError for a tensor outside of bodies that needs something else."""
+    """Raise GraphError for a tensor outside of bodies with other inputs."""
     found = (t for node in topological([tensor]) for t in node.outputs)
     missing = [t for t in found if isinstance(t, Input) and t not in set(inputs)]
     if missing:
@@ -150,13 +150,13 @@ def check_inputs(tensor: Tensor, inputs: Sequence[Input]) -> None:
 
 
 def warn(text: str) -> None:
-    """A HookWarning at the user's line."""
+    """Warn by a HookWarning at the user's line."""
     warnings.warn(f"{text}{at(here())}", HookWarning, stacklevel=4)
 
 
 @contextmanager
 def taps(*more: Tap) -> Iterator[list[Tap]]:
-    """Taps made inside, and `more`, are removed at the end.
+    """Context whose taps, and `more`, are removed at the end.
 
     >>> import staticgrad as sg
     >>> x = sg.parameter([1.0, 2.0])

@@ -1,4 +1,4 @@
-"""Threads of our own, which take chunks of a launch beside the thread that calls.
+"""Thread pool of our own, which takes chunks of a launch beside the caller.
 
 The caller opens a gate, takes chunks until none is left, closes the gate and waits for
 those who are inside. Whoever the system has not let run by then is not waited for, so
@@ -43,8 +43,8 @@ from staticgrad.compiler.runtime import threads
 ROW_BYTES = 128
 """Of an instruction; see vm.py."""
 
-LOOKS = 6000  # at the gate before a thread sleeps: about 100 us
-PATIENCE = 1000  # looks at those inside before the caller offers them its core
+LOOKS = 6000  # polls of the gate before a thread sleeps: about 100 us
+PATIENCE = 1000  # polls of busy workers before the caller yields its core
 
 LINE = 8  # words of a cache line
 GATE, INSIDE, ENDED = 0, LINE, 2 * LINE
@@ -70,7 +70,7 @@ _call_1, _call_2 = caller(1), caller(2)
 
 @njit(nogil=True)
 def chunk(pc: int, number: int, context: int) -> None:
-    """One chunk of the kernel that the row at `pc` names."""
+    """Run one chunk of the kernel that the row at `pc` names."""
     size = load_int64(pc, 5)
     begin = number * size
     end = min(begin + size, load_int64(pc, 4))
@@ -83,7 +83,7 @@ def chunk(pc: int, number: int, context: int) -> None:
 def take(
     pc: int, first: int, rows: int, workers: int, worker: int, next_chunks: int
 ) -> None:
-    """Chunks until none is left: those of the worker's own part, then of the others'.
+    """Run chunks until none is left: first of the worker's own part, then others'.
 
     The row at `pc` counts them, and each is one of all `rows` from `first` on.
     """
@@ -101,7 +101,7 @@ def take(
 
 @njit(nogil=True)
 def share_out(pc: int, workers: int, next_chunks: int) -> None:
-    """Write down the first chunk of each part."""
+    """Write the first chunk of each part."""
     chunks = load_int64(pc, 6)
     for worker in range(workers):
         store_int64(next_chunks, worker, worker * chunks // workers)
@@ -109,7 +109,7 @@ def share_out(pc: int, workers: int, next_chunks: int) -> None:
 
 @njit(nogil=True)
 def _open(pool: int, worker: int, last: int) -> int:
-    """The number of the job that is open for a worker who has done `last`, or 0."""
+    """Return the number of the open job for a worker after job `last`, or 0."""
     job = atomic_load(pool + 8 * GATE)
     if job == last or worker >= load_int64(pool, WORKERS):
         return 0
@@ -130,7 +130,7 @@ def _sleep(pool: int, worker: int, last: int) -> None:
 
 
 def _work(place: int) -> None:
-    """What a thread does; `place` has the address of its pool and its number."""
+    """Run a worker thread; `place` has the address of its pool and its number."""
     pool, worker = load_int64(place, 0), load_int64(place, 1)
     last, looks = 0, 0
     while atomic_load(pool + 8 * ENDED) == 0:
@@ -154,7 +154,7 @@ def _work(place: int) -> None:
 
 
 def _launch(pc: int, first: int, rows: int, workers: int, mask: int) -> None:
-    """The chunks that the row at `pc` counts, by the caller and who comes in time."""
+    """Run the chunks that the row at `pc` counts, by the caller and free workers."""
     pool = load_int64(load_int64(pc, 11), threads.POOL)
     share_out(pc, workers, pool + 8 * NEXT)
     job = load_int64(pool, JOB) + 1
@@ -189,7 +189,7 @@ def _wake(pool: int, worker: int) -> None:
 
 @cache
 def _library() -> ctypes.CDLL | None:
-    """The C library, if it has what a pool needs."""
+    """Return the C library, if it has what a pool needs."""
     if os.name != "posix":
         return None
     library = ctypes.CDLL(None)
@@ -197,12 +197,12 @@ def _library() -> ctypes.CDLL | None:
 
 
 def available() -> bool:
-    """Whether the system has POSIX's threads."""
+    """Whether the system has POSIX threads."""
     return _library() is not None
 
 
 def addresses() -> tuple[int, int]:
-    """Where the parallel launch is, and what a thread does."""
+    """Return the addresses of the parallel launch and of a worker thread's function."""
     files = (__file__, pointers.__file__, threads.__file__)
     stamp = stamp_of(*files)
     return (
@@ -241,7 +241,7 @@ class ThreadPool:
         return self._at(CONDITIONS + LINE * number)
 
     def _started(self, count: int, work: int) -> Iterator[ctypes.c_size_t]:
-        """The handles of threads; fewer where the system gives no more."""
+        """Start threads; return their handles, fewer if the system refuses more."""
         for number in range(1, count + 1):
             handle, place = ctypes.c_size_t(), self._places[number].ctypes.data
             given = ctypes.c_void_p(work), ctypes.c_void_p(place)
@@ -250,7 +250,7 @@ class ThreadPool:
             yield handle
 
     def end(self) -> None:
-        """Let all threads end, and wait for them."""
+        """End all threads, and wait for them."""
         self._words[ENDED] = 1
         self._library.pthread_mutex_lock(self._at(MUTEX))
         for number in range(1, len(self._handles) + 1):
@@ -271,7 +271,7 @@ def _end() -> None:
 
 
 def _after_fork() -> None:
-    # The threads are not in the child. What they may hold is left to the parent.
+    # The child has no such threads. Locks they may hold stay with the parent.
     _pools.clear()
 
 

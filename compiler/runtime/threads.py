@@ -1,4 +1,4 @@
-"""Threads of compiled code: which layer runs them, and how many.
+"""Threads of compiled code: their layer and number.
 
 The layer is chosen when the first program runs, not at import: threads of our own
 (thread_pool.py), but a layer of Numba's that the user chose, or that already runs, is
@@ -52,7 +52,7 @@ _forked = False
 
 
 def set_num_threads(count: int) -> None:
-    """Let compiled graphs use `count` threads; results keep the same bits.
+    """Set the number of threads of compiled graphs; results keep the same bits.
 
     There are as many as Numba is allowed (NUMBA_NUM_THREADS, the number of cores); more
     share those. In a forked child compiled graphs stay serial.
@@ -77,12 +77,17 @@ def set_num_threads(count: int) -> None:
 
 
 def get_num_threads() -> int:
-    """How many threads compiled graphs use."""
+    """Return the number of threads that compiled graphs use.
+
+    >>> import staticgrad as sg
+    >>> sg.get_num_threads() >= 1
+    True
+    """
     return int(CELLS[WORKERS])
 
 
 def most_workers() -> int:
-    """How many workers a launch may ever have, as things are now."""
+    """Return the largest number of workers of any launch."""
     return max(int(CELLS[WORKERS]), min(_numba_threads(), MOST_WORKERS))
 
 
@@ -91,17 +96,17 @@ def _numba_threads() -> int:
 
 
 def address() -> int:
-    """Where programs find `CELLS`."""
+    """Return the address of `CELLS`."""
     return int(CELLS.ctypes.data)
 
 
 def others() -> int:
-    """How many threads there are beside the one that calls."""
+    """Return the number of threads beside the calling one."""
     return min(_numba_threads(), MOST_WORKERS) - 1
 
 
 def layer() -> str:
-    """The name of the layer that runs, or "" before the first program."""
+    """Return the name of the running layer, or "" before the first program."""
     if OWN in _chosen:
         return OWN
     try:

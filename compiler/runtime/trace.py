@@ -1,4 +1,4 @@
-"""Where a result that has to be finite stopped being so.
+"""Tracing a non-finite result back to the node that made it.
 
 When a step has failed nothing was written, so the reference target can compute it
 again. From the result the trail leads back over NaN, then over infinities, to the first
@@ -35,7 +35,7 @@ Array = npt.NDArray[Any]
 def traced(
     graph: Graph, mode: ModeName, checked: Sequence[int], arrays: Sequence[Array]
 ) -> NonFiniteError | None:
-    """The error for the first output of `checked` that is not finite, with its origin.
+    """Return the error of the first non-finite output of `checked`, with its origin.
 
     `graph` is as built and `arrays` are its inputs. None where all are finite, as
     happens if another thread has changed a parameter meanwhile.
@@ -55,7 +55,7 @@ def traced(
 def _origin(tensor: Tensor, values: Values, mode: ModeName) -> Tensor:
     nan = _followed(tensor, values, mode, lambda array: bool(np.isnan(array).any()))
     first = _followed(nan, values, mode, lambda a: not bool(np.isfinite(a).all()))
-    # A mask's -inf is meant; what made a NaN of it is not.
+    # A mask's -inf is intended; an op that makes a NaN of it is not.
     return nan if isinstance(first, Constant) else first
 
 

@@ -1,4 +1,4 @@
-"""The virtual machine: one compiled function that runs every program.
+"""Virtual machine: one compiled function that runs every program.
 
 A program is a table of int64, sixteen words a row; addresses in it are absolute, so one
 `machine(pc, stop)` serves all graphs and training loops. It is compiled once per
@@ -80,7 +80,7 @@ MOST_NESTED = pointers.STACK_WORDS
 
 @njit(nogil=True, parallel=True)
 def _launch(pc: int, first: int, rows: int, workers: int, mask: int) -> None:
-    """The chunks that the row at `pc` counts, each of all `rows` from `first` on."""
+    """Run the chunks that the row at `pc` counts, each of `rows` from `first` on."""
     next_chunks = local_words()
     share_out(pc, workers, next_chunks)
     cells = load_int64(pc, 11)
@@ -98,7 +98,7 @@ def _launch(pc: int, first: int, rows: int, workers: int, mask: int) -> None:
 
 @njit(nogil=True)
 def _call(pc: int) -> None:
-    """All chunks of the kernel at `pc`, by several workers where that pays."""
+    """Run all chunks of the kernel at `pc`, by several workers where that pays."""
     if not _shared(pc, pc, 1):
         for number in range(load_int64(pc, 6)):
             chunk(pc, number, load_int64(pc, 7))
@@ -106,7 +106,7 @@ def _call(pc: int) -> None:
 
 @njit(nogil=True)
 def _spread(pc: int) -> int:
-    """How far to go on: behind a region, if workers have run it, or into it."""
+    """Run a region in parallel and return the row after it, or else the next row."""
     rows = load_int64(pc, 1)
     if _shared(pc, pc + ROW_BYTES, rows):
         return pc + (rows + 1) * ROW_BYTES
@@ -115,7 +115,7 @@ def _spread(pc: int) -> int:
 
 @njit(nogil=True)
 def _shared(pc: int, first: int, rows: int) -> bool:
-    """Run `rows` from `first` on by several workers, if that pays; whether they ran."""
+    """Run `rows` from `first` on by several workers, if that pays; return whether."""
     cells = load_int64(pc, 11)
     workers = min(load_int64(pc, 9), load_int64(cells, threads.WORKERS))
     workers = min(workers, load_int64(pc, 6))
@@ -133,7 +133,7 @@ def _shared(pc: int, first: int, rows: int) -> bool:
 
 @njit(nogil=True)
 def _commit(pc: int, stop: int) -> int:
-    """The code with which the step ends before it has written anything, or 0.
+    """Return the code of a step that ends before it has written anything, or 0.
 
     After a stop what kernels report is no news: they read what loops left undone.
     """
@@ -160,13 +160,13 @@ def _commit(pc: int, stop: int) -> int:
 
 @njit(nogil=True)
 def _listen(status: int, stop: int) -> None:
-    """Let loops inside of kernels poll the cell `stop`."""
+    """Make loops inside of kernels poll the cell `stop`."""
     store_int64(status, STATUS_STOP, stop)
 
 
 @njit(nogil=True)
 def _stopping(op: int, pc: int, stop: int) -> int:
-    """The code with which COMMIT, POLL or LINK ends the run, or 0."""
+    """Return the code with which COMMIT, POLL or LINK ends the run, or 0."""
     if op == COMMIT:
         return _commit(pc, stop)
     if op == LISTEN and load_int64(pc, DEAF_WORD) == 0:
@@ -200,7 +200,7 @@ def _is_over(pc: int, stop: int, position: int) -> bool:
 
 @njit(nogil=True)
 def _again(pc: int, stop: int) -> int:
-    """One step further; the windows go back where they were when the loop is over."""
+    """Advance a loop; the windows return to their start when the loop is over."""
     counter = load_int64(pc, 1)
     position = load_int64(counter, 0)
     if _is_over(pc, stop, position):
@@ -233,7 +233,7 @@ def _unless(pc: int) -> int:
 
 @njit(nogil=True)
 def _limit(pc: int) -> int:
-    """Report a loop that goes on after its last step."""
+    """Report a loop that continues after its last step."""
     limit = load_int64(pc, 2)
     if load_int64(load_int64(pc, 1), 0) < limit:
         return pc + ROW_BYTES
@@ -247,7 +247,7 @@ def _limit(pc: int) -> int:
 
 @njit(nogil=True)
 def _next(pc: int, stop: int) -> int:
-    """What a replay does next; see revolve.py."""
+    """Return the jump to the next action of a replay; see revolve.py."""
     state, window = load_int64(pc, 1), load_int64(pc, 13)
     count = load_int64(load_int64(pc, 12), 0)
     before = load_int64(state, revolve.WINDOW)
@@ -287,7 +287,7 @@ def _keep(pc: int) -> int:
 
 @njit(nogil=True)
 def _note(pc: int) -> int:
-    """Where to go on: into the rows that keep a state, or behind them."""
+    """Note a state if its snapshot is due, and return the row to continue at."""
     if revolve.note(load_int64(pc, 1), load_int64(pc, 2)):
         return pc + ROW_BYTES
     return load_int64(pc, TARGET_WORD)
@@ -295,7 +295,7 @@ def _note(pc: int) -> int:
 
 @njit(nogil=True)
 def _flow(op: int, pc: int, stop: int) -> int:
-    """The row after one of control flow."""
+    """Return the row after one of control flow."""
     if op == AGAIN:
         return _again(pc, stop)
     if op == ENTER:
@@ -355,7 +355,7 @@ def _is_as(fields: int, wanted: int) -> bool:
 
 @njit(nogil=True)
 def _step(op: int, pc: int) -> None:
-    """One of the short instructions after which the next row follows."""
+    """Run one of the short instructions, after which the next row follows."""
     if op == FILL:
         fill_bytes(load_int64(pc, 1), load_int64(pc, 2), load_int64(pc, 3))
     elif op == COPY:
@@ -378,7 +378,7 @@ def _step(op: int, pc: int) -> None:
 
 @njit(nogil=True)
 def _run(pc: int, stop: int) -> int:
-    """The code with which the program at `pc` ends."""
+    """Run the program at `pc` and return its exit code."""
     stack, depth = local_words(), 0
     while True:
         op = load_int64(pc, 0)
@@ -415,7 +415,7 @@ def _machine(pc: int, stop: int, result: int) -> None:
 
 
 def _build_launch(stamp: str, cache: bool) -> Any:
-    """The parallel launch as a C function: only Numba can compile it."""
+    """Compile the parallel launch as a C function: only Numba can."""
 
     @cfunc(types.void(*[types.int64] * 5), cache=cache)
     def launch(pc: int, first: int, rows: int, workers: int, mask: int) -> None:
@@ -442,7 +442,7 @@ def _start_threads(stamp: str) -> None:
 
 
 def load() -> Machine:
-    """The machine, compiled or loaded from the caches at the first call."""
+    """Return the machine, compiled or loaded from the caches at the first call."""
     if not _loaded:
         with _compiling:
             if not _loaded:

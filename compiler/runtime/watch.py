@@ -1,4 +1,4 @@
-"""Calls that loop for long, or as long as their data ask, and that Ctrl-C ends.
+"""Interruption of calls that loop for long, by Ctrl-C.
 
 Python's handler of SIGINT waits until a native call returns. So for the time of such a
 call the number of a signal is also written to a socket, as it comes, and a thread that
@@ -9,7 +9,7 @@ The cell belongs to the thread and not to the frame that runs: the thread may be
 and the memory of a frame may by then be another's.
 
 Only where Python itself would raise KeyboardInterrupt: in the main thread, and with
-Python's own handler. Who listens to signals already goes on to listen afterwards.
+Python's own handler. An earlier listener to signals is restored afterwards.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ LONG = 2**31
 """Additions (run_costs.py), about 40 ms, from which a loop is worth the 2 us."""
 
 NOBODY = -1
-"""What listens to signals where nothing does."""
+"""File descriptor that stands for no listener to signals."""
 
 
 def takes_long(schedule: Schedule, values: Mapping[str, int]) -> bool:
-    """Whether a run may last in a loop, the machine's or a kernel's, until it is ended.
+    """Whether a run may last in a loop, the machine's or a kernel's.
 
     So it may where the number of steps is data, where a step calls what the user wrote,
     and where all steps together are many additions.
@@ -64,7 +64,7 @@ def _additions(
 
 
 def watched(machine: Machine) -> Machine:
-    """`machine`, which Ctrl-C stops; KeyboardInterrupt then.
+    """Return `machine` made interruptible by Ctrl-C, which raises KeyboardInterrupt.
 
     Where it watches, it polls the cell of the watch instead of the given one.
     """
@@ -92,7 +92,7 @@ def _is_interruptible() -> bool:
 
 
 class _Watch:
-    """A thread that reads the numbers of signals, and the cell at `address` it sets."""
+    """Thread that reads the numbers of signals, and sets the cell at `address`."""
 
     def __init__(self) -> None:
         self._reading, self._writing = socket.socketpair()
@@ -104,7 +104,7 @@ class _Watch:
         ).start()
 
     def begin(self) -> int:
-        """Watch for a call; returns who listened before, for set_wakeup_fd."""
+        """Watch during a call; return the previous listener, for set_wakeup_fd."""
         self._cell.value = 0
         return signal.set_wakeup_fd(self._writing.fileno(), warn_on_full_buffer=False)
 
@@ -118,7 +118,7 @@ _watches: list[_Watch] = []
 
 
 def _watch() -> _Watch:
-    """The one of this process; only the main thread asks."""
+    """Return the one of this process; only the main thread asks."""
     if not _watches:
         _watches.append(_Watch())
     return _watches[0]

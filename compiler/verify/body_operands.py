@@ -1,9 +1,9 @@
-"""Rules that a ControlKernel has to keep: how its bodies meet its operands.
+"""Verification of ControlKernels: how bodies meet their operands.
 
 Every buffer of a body that comes from outside is one port; it has the dtype of its
-operand and lies inside of it at every position; what a body writes, the kernel writes.
-Counters are int64 scalars, conditions are bool scalars. The bodies themselves are
-checked as schedules are.
+operand and lies inside of it at every position; buffers written by a body are written
+by the kernel. Counters are int64 scalars, conditions are bool scalars. The bodies
+themselves are checked as schedules are.
 """
 
 from __future__ import annotations

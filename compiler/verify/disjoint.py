@@ -1,4 +1,4 @@
-"""Proof that the parts of a region do not meet.
+"""Proof that the parts of a region are disjoint.
 
 For each part of each kernel the elements are enclosed that it reads and writes of every
 buffer: from the least to the greatest index, over all loops. Nothing that one part
@@ -30,7 +30,7 @@ Span = tuple[int, int]
 
 
 def check_regions(plan: Plan) -> None:
-    """Raise CompilerBug if parts of a region meet, or regions each other."""
+    """Raise CompilerBug if parts of a region overlap, or regions each other."""
     end = 0
     for region in plan.regions:
         where = f"plan: region {region.first}..{region.stop - 1}"
@@ -63,7 +63,7 @@ def _check_apart(plan: Plan, region: Region, where: str) -> None:
 def _spans(
     plan: Plan, region: Region, position: int, part: int
 ) -> Iterator[tuple[int, bool, Span]]:
-    """(buffer, whether it writes, span) of what a part of a kernel touches."""
+    """Yield (buffer, whether it writes, span) for each access of a kernel's part."""
     kernel = plan.schedule.kernels[position]
     values = dict(plan.values)
     if isinstance(kernel, LoopKernel):
@@ -95,7 +95,7 @@ def _of_loop(
         if not isinstance(statement, Load | Store):
             continue
         access = statement.access
-        if access.operand < 0:  # scratch, which every worker has for itself
+        if access.operand < 0:  # scratch is private to each worker
             continue
         buffer = kernel.operands[access.operand].buffer
         writes = isinstance(statement, Store)

@@ -1,4 +1,4 @@
-"""What a graph requires of its sizes beyond what could be decided when it was built.
+"""Requirements of a graph on its symbolic sizes, checked at each new set of sizes.
 
 ``x[1:]`` of an axis ``n`` has the size ``n - 1``, which is no size where n is 0; a
 maximum over ``n`` needs an element; ``x.reshape(-1, 3)`` an n that is a multiple of 3.
@@ -29,17 +29,17 @@ _LARGER = "pass larger arrays"
 
 
 def requiring(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Those of `nodes`, and of the graphs in them, that require something of sizes."""
+    """Return those of `nodes`, nested ones included, with requirements on sizes."""
     found = [n for n in with_nested(nodes) if _is_looked_at(n) and _may_fail(n)]
     return tuple(sorted(found, key=lambda n: n.number))  # a derivative's come last
 
 
 def accept(_: Mapping[str, int]) -> None:
-    """Require nothing of sizes."""
+    """Accept all sizes."""
 
 
 def require(nodes: Sequence[Node], values: Mapping[str, int]) -> None:
-    """ShapeError, with the user's line, where `values` do not suit one of `nodes`."""
+    """Raise ShapeError, with the user's line, where `values` violate a rule."""
     for node in nodes:
         types, attrs = _numbers(node, values)
         try:
@@ -70,7 +70,7 @@ def _is_looked_at(node: Node) -> bool:
 
 
 def _dims(node: Node) -> list[Size]:
-    """The symbolic dimensions in the node's types and attributes."""
+    """Return the symbolic dimensions in the node's types and attributes."""
     found: list[Any] = [d for t in node.types for d in t.shape]
     found += [d for t in node.inputs for d in t.shape]
     found += _parts(node.attrs.values())
@@ -78,7 +78,7 @@ def _dims(node: Node) -> list[Size]:
 
 
 def _parts(values: Iterable[Any]) -> list[Any]:
-    """`values`, with what is in tuples."""
+    """Return `values`, with those inside of tuples."""
     found: list[Any] = []
     for value in values:
         found += value if isinstance(value, tuple) else [value]
@@ -106,7 +106,7 @@ def _names(dims: Sequence[Size]) -> frozenset[str]:
 def _numbers(
     node: Node, values: Mapping[str, int]
 ) -> tuple[tuple[TensorType, ...], dict[str, Any]]:
-    """The types of a node's inputs, and its attributes, for `values`."""
+    """Return the types of a node's inputs, and its attributes, for `values`."""
     try:
         types = tuple(_static(t.type, values) for t in node.inputs)
         return types, {name: _bound(v, values) for name, v in node.attrs.items()}

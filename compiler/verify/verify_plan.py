@@ -1,4 +1,4 @@
-"""The verifier of Plans. It shares no code with what it checks.
+"""Verifier of Plans. It shares no code with what it checks.
 
 What every buffer needs and when is worked out again; then a sweep over the kernels,
 with the live buffers sorted by offset, finds those that overlap: it takes n log n.
@@ -40,7 +40,7 @@ def verify_plan(plan: Plan, kernels: bool = False) -> None:
 
 
 def _check_bodies(plan: Plan, kernels: bool) -> None:
-    """The plans of bodies are right, and made for the same sizes."""
+    """Check that the plans of bodies are right, and made for the same sizes."""
     for position, kernel in enumerate(plan.schedule.kernels):
         bodies = kernel.bodies if isinstance(kernel, ControlKernel) else ()
         found = plan.bodies[position] if plan.bodies else ()
@@ -88,7 +88,7 @@ def _check_chunks(plan: Plan) -> None:
 
 
 def _replaced(schedule: Schedule, chunks: Sequence[int]) -> dict[int, int]:
-    """Slots that are not needed: the buffer that is written instead."""
+    """Return the buffers written instead of slots that are not needed."""
     gone: dict[int, int] = {}
     for kernel in schedule.kernels:
         if isinstance(kernel, FinishKernel) and chunks[kernel.chunks_of] == 1:
@@ -123,7 +123,7 @@ def _check_bytes(plan: Plan, gone: dict[int, int]) -> None:
 
 
 def _lives(plan: Plan, gone: dict[int, int]) -> dict[int, tuple[int, int]]:
-    """The first and last kernel of every buffer of the arena that is touched.
+    """Return the first and last kernel of every touched buffer of the arena.
 
     What a region touches is touched by all of its kernels.
     """
@@ -166,7 +166,7 @@ def _check_place(plan: Plan, number: int, life: tuple[int, int] | None) -> None:
 
 
 def _check_overlap(plan: Plan) -> None:
-    """Sweep over kernels; live buffers, sorted by offset, must not overlap."""
+    """Check by a sweep over kernels that live buffers do not overlap."""
     sized = [b for b, size in enumerate(plan.bytes) if size and plan.first[b] >= 0]
     events = [(plan.first[b], 1, b) for b in sized]
     events += [(plan.last[b] + 1, 0, b) for b in sized]

@@ -1,7 +1,7 @@
-"""The verifier of Schedules. It shares no code with what it checks.
+"""Verifier of Schedules. It shares no code with what it checks.
 
-The kernels are walked in order: what is read has been written, the commit rule holds,
-slots are finished, every kernel keeps its own rules (wellformed.py).
+The kernels are walked in order: every buffer read has been written, the commit rule
+holds, slots are finished, every kernel keeps its own rules (wellformed.py).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def fail(text: str) -> NoReturn:
 
 
 def trial_size(name: str) -> int:
-    """The value of a symbol with which kernels are tried: large, and far from others.
+    """Return the trial value of a symbol: large, and far from others.
 
     >>> trial_size("n"), trial_size("m")
     (35544167, 6403783)
@@ -42,7 +42,7 @@ def trial_size(name: str) -> int:
 def verify_schedule(
     schedule: Schedule, graph: Graph | None = None, kernels: bool = True
 ) -> None:
-    """Raise CompilerBug if `schedule` breaks a rule, or does not compute `graph`.
+    """Raise CompilerBug if `schedule` violates a rule, or does not compute `graph`.
 
     Without `kernels`, theirs are left to verify_plan: trial sizes do not suit `graph`.
     """
@@ -57,7 +57,7 @@ def verify_schedule(
 
 
 def check_kernels(schedule: Schedule, values: Mapping[str, int]) -> None:
-    """Each kernel's own rules, for symbols that have `values`."""
+    """Check each kernel's own rules, for symbols of `values`."""
     for position, kernel in enumerate(schedule.kernels):
         try:
             if isinstance(kernel, ControlKernel):
@@ -110,7 +110,7 @@ def _check_buffers(schedule: Schedule) -> None:
 
 
 def _check_again(schedule: Schedule) -> None:
-    """Kernels that run again write the arena only, and stand behind their first run."""
+    """Check that recomputing kernels write only the arena, after their first run."""
     if list(schedule.again) != sorted(set(schedule.again)):
         fail(f"schedule: kernels that run again at {schedule.again}, out of order")
     again = set(schedule.again)
@@ -152,7 +152,7 @@ def _check_positions(schedule: Schedule) -> None:
 
 
 class _Order:
-    """A walk over the kernels in order, with what has been written so far."""
+    """Walk over the kernels in order, with what has been written so far."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -255,7 +255,7 @@ class _Order:
 
 
 def _check_graph(schedule: Schedule, graph: Graph) -> None:
-    """Outputs, inputs and updates of the graph have their buffers."""
+    """Check that outputs, inputs and updates of the graph have their buffers."""
     if len(schedule.outputs) != len(graph.outputs):
         fail(f"schedule: {len(schedule.outputs)} outputs of {len(graph.outputs)}")
     for number, tensor in zip(schedule.outputs, graph.outputs, strict=True):

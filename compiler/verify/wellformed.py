@@ -1,4 +1,4 @@
-"""Rules that one kernel has to keep, whatever stands before and after it.
+"""Verification of a single kernel, independent of others.
 
 Operands name buffers that exist, of their dtype, each buffer once if it is written. The
 matrices of a product lie within their buffers, rows do not overlap. What combines the

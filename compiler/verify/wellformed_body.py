@@ -1,4 +1,4 @@
-"""Rules for the body of a LoopKernel, walked once, in the order in which it runs.
+"""Verification of a LoopKernel's body, in one walk in execution order.
 
 Every value is made once, before its use and in a loop or condition that is still open;
 dtypes agree; every access lies within its buffer, by interval arithmetic over the open
@@ -48,11 +48,11 @@ from staticgrad.ir.types import BOOL, INT64, DType, is_half
 
 Values = Mapping[str, int]
 
-NO_AXIS = -1  # of what is no loop
+NO_AXIS = -1  # no loop
 
 
 def check_body(kernel: LoopKernel, buffers: Sequence[Buffer], values: Values) -> None:
-    """Raise CompilerBug if the body breaks a rule when symbols have `values`."""
+    """Raise CompilerBug if the body violates a rule when symbols have `values`."""
     if not kernel.axes:
         fail(kernel, "has no axis that is cut into chunks")
     _Walk(kernel, buffers, values).run()
@@ -64,14 +64,14 @@ def fail(kernel: Step, text: str) -> NoReturn:
 
 
 def check_precision(kernel: Kernel, combine: Combine, dtype: DType) -> None:
-    """What is combined in 16 bits may be compared, but not added or multiplied."""
+    """Raise if 16-bit values are added up or multiplied; they may be compared."""
     if is_half(dtype) and combine in ("add", "multiply"):
         fail(kernel, f"accumulates in {dtype}: widen it to float32")
 
 
 @dataclass(slots=True)
 class _Level:
-    """Statements of one loop that are still to come, and the values made in it.
+    """Remaining statements of one loop, and the values made in it.
 
     Of a When, `written` is what was written before it, and is again after it; of
     Blocks, `blocks` is what they are.
@@ -85,7 +85,7 @@ class _Level:
 
 
 class _Walk:
-    """One walk through the body of a LoopKernel."""
+    """Walk through the body of a LoopKernel."""
 
     def __init__(
         self, kernel: LoopKernel, buffers: Sequence[Buffer], values: Values
@@ -147,7 +147,7 @@ class _Walk:
         self.levels.append(_Level(iter(loop.body), loop.axis))
 
     def _open_blocks(self, blocks: Blocks | Rest) -> None:
-        """Parts of an axis that is not walked yet, but is inside of them."""
+        """Check and open blocks of an axis, whose loop is inside of them."""
         axis, unit = blocks.axis, blocks.unit
         if axis in self._axes():
             self.fail(f"blocks of axis {axis} inside of its loop")
@@ -264,7 +264,7 @@ class _Walk:
         self.checks += 1
 
     def _invoke(self, invoke: Invoke) -> None:
-        """A call reads and writes whole arrays, which lie within their buffers."""
+        """Check that a call's arrays lie within their buffers."""
         self._use(invoke.position, INT64)
         if invoke.target >= 0:
             self._use(invoke.target, INT64)
@@ -303,7 +303,7 @@ class _Walk:
     # Memory
 
     def _tiles(self, tiles: Tiles) -> None:
-        """Every operand has a reach within its buffer, and chunks write apart."""
+        """Check that reaches lie within buffers, and that chunks write apart."""
         kernel = self.kernel
         if kernel.body != (tiles,):
             self.fail("tiles are all that their kernel does")
@@ -354,7 +354,7 @@ class _Walk:
         self._check_race(access, operand)
 
     def _in_place(self, access: Access) -> None:
-        """An operand that is updated is read where it is written."""
+        """Check that an updated operand is read where it is written."""
         if self.kernel.operands[access.operand].mode != "update":
             return
         strides = zip(access.strides, self.extents, strict=True)
@@ -377,7 +377,7 @@ class _Walk:
             self.fail(f"all chunks write the same elements of operand {access.operand}")
 
     def _access(self, access: Access, dtype: DType, more: int = 0) -> None:
-        """An access, and `more` elements after it."""
+        """Check an access, and `more` elements after it."""
         if not -len(self.kernel.scratch) <= access.operand < len(self.kernel.operands):
             self.fail(f"access to operand {access.operand}: none such")
         if access.operand >= 0:
@@ -404,7 +404,7 @@ class _Walk:
             )
 
     def _steps(self, access: Access) -> Iterator[tuple[int, int]]:
-        """Stride and extent of all that moves the access."""
+        """Yield stride and extent of all that moves the access."""
         self._strides(access.strides)
         for axis in self._axes():
             yield evaluate(access.strides[axis], self.values), self.extents[axis]

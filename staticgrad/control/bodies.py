@@ -1,10 +1,9 @@
-"""Functions of users as Graphs: the bodies of branches and loops.
+"""Bodies of branches and loops: users' functions as Graphs.
 
-A function is called once on placeholders. What is made during the call belongs to the
-body, whether it depends on the placeholders or not, so a branch that only closes over
-tensors is still lazy; what was made before is captured, and becomes an input of the
-body. Constants and what views of them or sizes repeat are part of the body: they cost
-nothing there.
+A function is called once on placeholders. Tensors made during the call belong to the
+body, whether they depend on the placeholders or not, so a branch that only closes over
+tensors is still lazy; earlier tensors are captured, and become inputs of the body.
+Constants, their views and sizes are part of the body: they cost nothing there.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from staticgrad.ops.random import inside_loop
 from staticgrad.trees import TreeDef, flatten, flatten_as
 
 BODY_INPUT = replace(INPUT)
-"""The op of inputs of bodies, which nobody gives to a call."""
+"""Op of inputs of bodies, which are no arguments of a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What a function gave, a tree and its structure.
+    """Result of tracing a function: a tree of tensors and its structure.
 
     `mark` is a node number: nodes of a higher one were made by the function.
     """
@@ -46,7 +45,7 @@ class Traced:
 class Closed:
     """Graphs with equal inputs, of which the last are those for `captures`.
 
-    ``graph.shared["traced"]`` has what took the place of traced tensors, by the number
+    ``graph.shared["traced"]`` maps traced tensors to their replacements, by the number
     of their node and their index in it, ``graph.shared["captured"]`` the placeholders
     of captures: so tapping_in_bodies.py finds what the user knows.
     """
@@ -56,13 +55,13 @@ class Closed:
 
 
 def placeholder(kind: TensorType, name: str) -> Tensor:
-    """An input of a body."""
+    """Return a new input of a body."""
     attrs = {"name": name, "shape": kind.shape, "dtype": kind.dtype}
     return Node(BODY_INPUT, (), attrs, (kind,), source=here(), leaf=Input).outputs[0]
 
 
 def require_callable(name: str, fn: Any) -> None:
-    """GraphError for what is no function."""
+    """Raise GraphError unless `fn` is callable."""
     if not callable(fn):
         raise GraphError(
             f"{name} requires functions, got {type(fn).__name__}; wrap a value in a "
@@ -76,7 +75,7 @@ def traced(
     args: Sequence[Any],
     position: Tensor | None = None,
 ) -> Traced:
-    """Call `fn`, on behalf of the public function `name`; of a loop, at `position`."""
+    """Call `fn` for the public function `name`; the body of a loop at `position`."""
     require_callable(name, fn)
     mark = frozen(np.zeros(())).node.number
     drawing = nullcontext() if position is None else inside_loop(position)
@@ -86,7 +85,7 @@ def traced(
 
 
 def matching(name: str, treedef: TreeDef, tree: Any) -> list[Any]:
-    """The leaves of `tree`, which has the structure `treedef`."""
+    """Return the leaves of `tree`, which has the structure `treedef`."""
     try:
         leaves = flatten_as(treedef, tree)
     except GraphError as error:
@@ -103,7 +102,7 @@ def matching(name: str, treedef: TreeDef, tree: Any) -> list[Any]:
 
 @contextmanager
 def _inside(name: str) -> Iterator[None]:
-    """What is made inside belongs to a body: the open Graph does not list it."""
+    """Drop from the open Graph the nodes made inside: they belong to a body."""
     graph = current_graph()
     if graph is None:
         yield
@@ -122,7 +121,7 @@ def _inside(name: str) -> Iterator[None]:
 def close(
     mark: int, given: Sequence[Tensor], results: Sequence[Sequence[Tensor]]
 ) -> Closed:
-    """The graphs of `results`, each a function of `given` and of what they capture."""
+    """Return the graphs of `results`, functions of `given` and of captures."""
     found: dict[Tensor, Tensor] = {}
     known = set(given)
     nodes: list[Sequence[Node]] = []
@@ -151,14 +150,14 @@ def _graph(
 
 
 def _numbered(places: Mapping[Tensor, Tensor]) -> dict[tuple[int, int], Tensor]:
-    """By numbers of nodes, which keep nothing alive."""
+    """Return places by node number, which keeps no node alive."""
     return {(old.node.number, old.index): now for old, now in places.items()}
 
 
 def _nodes_inside(
     roots: Iterable[Tensor], mark: int, given: set[Tensor], found: dict[Tensor, Tensor]
 ) -> list[Node]:
-    """The nodes of a body in order; a placeholder is `found` for what it captures."""
+    """Return the nodes of a body in order; tensors from outside map to placeholders."""
     order: list[Node] = []
     done: set[Node] = set()
     stack = [(tensor, False) for tensor in reversed(list(roots))]
@@ -189,7 +188,7 @@ def _belongs(tensor: Tensor, mark: int) -> bool:
 
 
 def _is_free(tensor: Tensor) -> bool:
-    """Whether it repeats a constant, an index or a size."""
+    """Whether a tensor repeats a constant, an index or a size, which costs nothing."""
     while isinstance(tensor.op.code, View) and len(tensor.inputs) == 1:
         tensor = tensor.inputs[0]
     return isinstance(tensor, Constant) or tensor.op.code.kind.counted

@@ -1,4 +1,4 @@
-"""What derivatives of control flow need: derivatives of bodies, and their parts.
+"""Derivatives of bodies and their parts, as the rules of control flow use them.
 
 The rules for a body are those that use these rules, so they are handed over (Inside)
 instead of imported.
@@ -26,26 +26,26 @@ GUARDED = ("guarded_divide", "guarded_multiply")
 
 
 class Pull(Protocol):
-    """The cotangents of those of `wrt` that `ys`, whose own are `seeds`, depend on."""
+    """Function that returns the cotangents of `wrt` for `seeds` of `ys`."""
 
     def __call__(
         self, ys: Sequence[Tensor], wrt: Sequence[Tensor], seeds: Sequence[Tensor]
     ) -> Mapping[Tensor, Tensor]:
-        """See above."""
+        """Return the cotangents of those of `wrt` that `ys` depend on."""
 
 
 class Push(Protocol):
-    """The tangents of `ys` that follow from `seeds`, those of `wrt`."""
+    """Function that returns the tangents of `ys` for `seeds` of `wrt`."""
 
     def __call__(
         self, ys: Sequence[Tensor], wrt: Sequence[Tensor], seeds: Sequence[Tensor]
     ) -> Sequence[Tensor]:
-        """See above."""
+        """Return the tangents of `ys`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """How bodies are differentiated."""
+    """Rules that differentiate bodies."""
 
     pull: Pull
     push: Push
@@ -53,7 +53,7 @@ class Inside:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The body of a loop: what its inputs and outputs stand for."""
+    """Body of a loop, with the roles of its inputs and outputs."""
 
     position: Tensor
     carries: tuple[Tensor, ...]
@@ -64,7 +64,7 @@ class Step:
 
     @staticmethod
     def of(node: Node) -> Step:
-        """The body of a scan."""
+        """Return the body of a scan."""
         (graph,) = node.graphs
         carries, along = node.attrs["carries"], node.attrs["sequences"]
         position, *rest = graph.inputs
@@ -86,7 +86,7 @@ class InputNames:
         self._taken = {t.node.attrs["name"] for t in taken}
 
     def like(self, tensor: Tensor, what: str) -> Tensor:
-        """A new input of the type of `tensor`."""
+        """Return a new input of the type of `tensor`."""
         number = 0
         while f"{what}_{number}" in self._taken:
             number += 1
@@ -95,17 +95,17 @@ class InputNames:
 
 
 def zeros(x: Tensor) -> Tensor:
-    """Zeros of the type of `x`."""
+    """Return zeros of the type of `x`."""
     return broadcasted(frozen(x.dtype.type(0)), x.shape)
 
 
 def or_zeros(total: Tensor | None, like: Tensor) -> Tensor:
-    """`total`, or zeros where there is none."""
+    """Return `total`, or zeros if it is None."""
     return zeros(like) if total is None else total
 
 
 def active_tensors(nodes: Sequence[Node], wanted: set[Tensor]) -> set[Tensor]:
-    """The tensors whose derivative with respect to one of `wanted` may not be zero."""
+    """Return the tensors whose derivative by one of `wanted` may not be zero."""
     active: set[Tensor] = set()
     for node in nodes:
         asked = node.op.reached or any(t in active for t in node.inputs)
@@ -119,7 +119,7 @@ def active_tensors(nodes: Sequence[Node], wanted: set[Tensor]) -> set[Tensor]:
 def active_carries(
     carries: Sequence[Tensor], new: Sequence[Tensor], inputs: set[Tensor]
 ) -> set[Tensor]:
-    """`inputs` and the carries that depend on them after any number of steps."""
+    """Return `inputs` and the carries that depend on them after any number of steps."""
     nodes = topological(new)
     found = {t for t in inputs if is_float(t.dtype)}
     while True:
@@ -132,7 +132,7 @@ def active_carries(
 
 
 def needed_tensors(outputs: Iterable[Tensor]) -> set[Tensor]:
-    """The tensors that a derivative of `outputs` may go through."""
+    """Return the tensors through which a derivative of `outputs` may pass."""
     needed = {t for t in outputs if is_float(t.dtype)}
     for node in reversed(topological(needed)):
         passes = any(t in needed for t in node.outputs)
@@ -144,7 +144,7 @@ def needed_tensors(outputs: Iterable[Tensor]) -> set[Tensor]:
 def needed_carries(
     carries: Sequence[Tensor], new: Sequence[Tensor], outputs: set[Tensor]
 ) -> set[Tensor]:
-    """What a derivative of `outputs` may go through in any step: see needed_tensors."""
+    """Return the tensors a derivative of `outputs` may pass in any step."""
     seeds = set(outputs)
     while True:
         needed = needed_tensors(seeds)
@@ -155,7 +155,7 @@ def needed_carries(
 
 
 def _is_users(node: Node) -> bool:
-    """Whether the node's derivative is what a function of the user's gives."""
+    """Whether the node's derivative is a user's function."""
     own = OPS.get(node.op.name) is not node.op or any(
         map(callable, node.attrs.values())
     )
@@ -168,7 +168,7 @@ def pulled_step(
     wrt: Sequence[Tensor],
     seeds: Sequence[Tensor],
 ) -> Mapping[Tensor, Tensor]:
-    """What ``inside.pull`` gives for a step of a loop.
+    """Return ``inside.pull`` of one step of a loop.
 
     With a single scalar cotangent g it is ``g * slope``, since slopes need not wait for
     the step before; unless a slope may be infinite where g is 0, which would be NaN, or
@@ -187,7 +187,7 @@ def pulled_step(
 
 
 def dependent(outputs: Iterable[Tensor], on: set[Tensor]) -> set[Tensor]:
-    """`on`, and what `outputs` are made of that depends on it.
+    """Return `on` and the tensors between them and `outputs` that depend on them.
 
     Results of branches and loops depend on what their bodies say.
     """
@@ -218,14 +218,14 @@ def _dependent_results(node: Node, found: set[Tensor]) -> Iterable[Tensor]:
 
 
 def _hits(graph: Graph, flags: Sequence[bool]) -> list[bool]:
-    """Which outputs depend on the inputs that have flags."""
+    """Return, for each output, whether it depends on an input that has a flag."""
     pairs = zip(graph.inputs, flags, strict=True)
     known = dependent(graph.outputs, {t for t, flag in pairs if flag})
     return [t in known for t in graph.outputs]
 
 
 def _of_replay(node: Node, given: list[bool]) -> Iterable[Tensor]:
-    """One graph takes carries forward, the other, which sees both, cotangents back."""
+    """Propagate flags through a replay: carries forward, then cotangents in reverse."""
     forward, backward = node.graphs
     before = 1 + len(node.inputs) - len(backward.inputs)  # steps, snapshots
     if any(given[:before]):
@@ -243,7 +243,7 @@ def _of_replay(node: Node, given: list[bool]) -> Iterable[Tensor]:
 def _settled(
     graph: Graph, flags: list[bool], more: list[bool], known: Sequence[bool] = ()
 ) -> list[bool]:
-    """Which carries of a body, its first outputs, depend in this or a later step."""
+    """Return for each carry whether it depends on flags in this or a later step."""
     while True:
         hits = _hits(graph, [False, *known, *flags, *more])
         found = [a or b for a, b in zip(flags, hits, strict=False)]
@@ -253,7 +253,7 @@ def _settled(
 
 
 def _of_loop(node: Node, flags: list[bool], first: int) -> Iterable[Tensor]:
-    """What depends on inputs of the body with flags, the carries from `first` on."""
+    """Yield the outputs of a loop that depend on flagged inputs of its body."""
     *conditions, body = node.graphs
     count = node.attrs["carries"]
     while True:

@@ -25,7 +25,7 @@ def cond(
     false_fn: Callable[..., Any],
     *args: Any,
 ) -> Any:
-    """``true_fn(*args)`` if `pred` is true, otherwise ``false_fn(*args)``.
+    """Run ``true_fn(*args)`` if `pred` is true, otherwise ``false_fn(*args)``.
 
     Only the branch that is taken runs, and the other one has a zero gradient. `pred` is
     a scalar; numbers are true if they are not 0. Both functions return trees of one
@@ -50,7 +50,7 @@ def cond(
 
 
 def switch(index: ArrayLike, fns: Sequence[Callable[..., Any]], *args: Any) -> Any:
-    """``fns[index](*args)``; an `index` outside is taken as the nearest one inside.
+    """Run ``fns[index](*args)``; `index` is clamped to the functions.
 
     Only that function runs, and the others have zero gradients. `index` is an integer
     scalar. What is said of the functions of `cond` holds here too.
@@ -114,7 +114,7 @@ def _leaves(name: str, first: Traced, other: Traced) -> list[Tensor]:
 def _alike(
     name: str, first: Traced, columns: Sequence[Sequence[Tensor]]
 ) -> list[list[Tensor]]:
-    """The results of all branches, each leaf of one type."""
+    """Return the results of all branches, each leaf of one type."""
     kinds = []
     for path, leaves in zip(
         first.treedef.paths, zip(*columns, strict=True), strict=True

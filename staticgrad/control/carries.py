@@ -1,8 +1,8 @@
 """Carries of loops: trees whose leaves keep their types from step to step.
 
 A weak carry (a Python number) takes the dtype that the body gives it. The body is
-called again with what it gave until nothing changes; what nothing decides becomes
-float32 (the Graph's dtype) or int64.
+called again with its results until the dtypes are stable; undecided ones become float32
+(the Graph's dtype) or int64.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ MOST_CALLS = 8  # a dtype can be widened from bool to int to float, once per car
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The placeholders of the carries, and the new carries that follow from them."""
+    """Placeholders of the carries, and the new carries computed from them."""
 
     given: list[Tensor]
     results: list[Tensor]
 
 
 def settled(dtype: DType) -> DType:
-    """What becomes of a weak dtype that nothing decides."""
+    """Return the dtype that a weak dtype takes when nothing else decides it."""
     return default_dtype() if is_float(dtype) else dtype
 
 
@@ -40,7 +40,7 @@ def settle(
     paths: Sequence[str],
     step: Callable[[Sequence[Tensor]], Sequence[Tensor]],
 ) -> Settled:
-    """Call ``step(carries)``, which gives new ones, until their dtypes are known.
+    """Call ``step(carries)``, which returns new carries, until the dtypes are stable.
 
     ShapeError or DTypeError where a new carry has another type than the old one.
     """
@@ -81,7 +81,7 @@ def _require_shape(name: str, kind: TensorType, new: Tensor, path: str) -> None:
 
 
 def _kept(name: str, kind: TensorType, new: Tensor, path: str) -> Tensor:
-    """`new` of the dtype of the carry."""
+    """Cast `new` to the dtype of the carry."""
     if new.dtype == kind.dtype and not new.type.weak:
         return new
     if promote((kind, new.type))[0] == kind.dtype and new.type.weak:

@@ -32,7 +32,7 @@ def scan(
     reverse: bool = False,
     checkpoints: int | None = None,
 ) -> tuple[Any, Any]:
-    """``carry, y = f(carry, x)`` for each x along the first axis of `xs`.
+    """Run ``carry, y = f(carry, x)`` for each x along the first axis of `xs`.
 
     `init` is the first carry and `xs` a tree of tensors with first axes of one size;
     without `xs`, x is None and `length` says how often. With `reverse` the last x comes
@@ -85,7 +85,7 @@ def fori_loop(
     init: Any,
     checkpoints: int | None = None,
 ) -> Any:
-    """``carry = body(i, carry)`` for i from `lower` to ``upper - 1``.
+    """Run ``carry = body(i, carry)`` for i from `lower` to ``upper - 1``.
 
     `i` is an int64 scalar; ``xs[i]`` reads, with gradients, an element of a tensor. The
     bounds are integers, sizes (``x.shape[0]``) or integer scalar tensors; no step is
@@ -119,7 +119,7 @@ def fori_loop(
 
 
 def _checkpoints(name: str, checkpoints: int | None) -> int:
-    """0 stands for the default."""
+    """Return the number of checkpoints; 0 stands for the default."""
     if checkpoints is None:
         return 0
     require_checkpoints(name, checkpoints)

@@ -2,9 +2,9 @@
 
 The last one is what derivatives are made of that keep few states of a loop.
 
-Their bodies are nested Graphs whose captures are explicit inputs; what the inputs and
-outputs are is told by Control (op.py). The rules here compare the bodies with the
-operands, so the verifier finds a body that does not fit.
+Their bodies are nested Graphs whose captures are explicit inputs; Control (op.py)
+documents their inputs and outputs. The rules here compare the bodies with the operands,
+so the verifier finds a body that does not fit.
 
 Derivatives are made by reverse_control.py and forward_control.py, which need the
 derivatives of bodies.
@@ -29,10 +29,10 @@ Kinds: TypeAlias = Sequence[TensorType]
 
 
 class BodyFunction(Protocol):
-    """A nested graph as a function; `results` are shapes and dtypes that it gives."""
+    """Nested graph as a function; `results` are its shapes and dtypes."""
 
     def __call__(self, *arrays: Array) -> list[Array]:
-        """The values of the graph's outputs."""
+        """Return the values of the graph's outputs."""
 
     @property
     def results(self) -> Sequence[tuple[tuple[int, ...], DType]]:
@@ -44,7 +44,7 @@ def _through_bodies(*_: Any, **__: Any) -> NoReturn:
 
 
 def _require_inputs(graph: Graph, types: Kinds) -> None:
-    """The inputs of `graph` have these types."""
+    """Raise unless the inputs of `graph` have these types."""
     own = [t.type for t in graph.inputs]
     if len(own) != len(types):
         raise ShapeError(f"a body of {len(types)} inputs, got {len(own)}")
@@ -65,7 +65,7 @@ def _defined(
     types: Callable[..., Sequence[TensorType]],
     numpy: Callable[..., tuple[Array, ...]],
 ) -> Op:
-    """The op whose results have the types that `types` finds from those of operands."""
+    """Define a control op whose result types `types` infers from the operands'."""
 
     def shapes(*operands: TensorType, **attrs: Any) -> tuple[Shape, ...]:
         return tuple(t.shape for t in types(*operands, **attrs))
@@ -84,9 +84,6 @@ def _defined(
         bad=list,
         outputs=VARIABLE,
     )
-
-
-# ---- switch --------------------------------------------------------------------------
 
 
 def _switch_types(
@@ -110,9 +107,6 @@ def _switch(
 
 
 SWITCH = _defined("switch", Control("branch"), _switch_types, _switch)
-
-
-# ---- scan ----------------------------------------------------------------------------
 
 
 def _scan_types(
@@ -164,9 +158,6 @@ def _scan(
 SCAN = _defined("scan", Control("loop"), _scan_types, _scan)
 
 
-# ---- while_loop ----------------------------------------------------------------------
-
-
 def _while_types(
     *types: TensorType, carries: int, limit: int, checkpoints: int,
     graphs: Sequence[Graph], kept: Sequence[int] = (),
@@ -186,7 +177,7 @@ def _while_types(
 
 
 def _rooms(states: Kinds, snapshots: int) -> list[TensorType]:
-    """What holds the snapshots of `states`: which ones there are, then each of them."""
+    """Return the types of a loop's snapshots: which are kept, then their stacks."""
     places = TensorType((snapshot_words(snapshots),), INT64)
     return [places, *(TensorType((snapshots, *t.shape), t.dtype) for t in states)]
 
@@ -196,7 +187,7 @@ def _while(
     graphs: Sequence[BodyFunction],
     kept: Sequence[int] = (),
 ) -> tuple[Array, ...]:  # fmt: skip
-    """Snapshots stay empty here: the way back keeps all states anew."""
+    """Run a while_loop in NumPy; snapshots stay empty: `_replay` keeps all states."""
     condition, body = graphs
     state, captures = list(arrays[:carries]), arrays[carries:]
     steps = 0
@@ -211,7 +202,7 @@ def _while(
 
 
 def limit_text(name: str, limit: int) -> str:
-    """What is said of a loop that goes on after `limit` steps."""
+    """Return the message of a loop whose condition stays true after `limit` steps."""
     return (
         f"{name} requires its condition to become false within max_steps={limit}, got "
         "true after them; raise max_steps or look at the condition"
@@ -219,9 +210,6 @@ def limit_text(name: str, limit: int) -> str:
 
 
 WHILE = _defined("while_loop", Control("repeat"), _while_types, _while)
-
-
-# ---- replay --------------------------------------------------------------------------
 
 
 def _replay_types(
@@ -259,7 +247,7 @@ def _replay(
     count: Array, *arrays: Array, length: int, carries: int, cotangents: int,
     sequences: int, snapshots: int, graphs: Sequence[BodyFunction], noted: bool = False,
 ) -> tuple[Array, ...]:  # fmt: skip
-    """All states are kept here: what is compared with it keeps some."""
+    """Run a reversed loop in NumPy, with all states instead of snapshots."""
     forward, backward = graphs
     arrays = arrays[carries + 1 :] if noted else arrays
     state, rest = list(arrays[:carries]), arrays[carries:]

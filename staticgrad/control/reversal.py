@@ -1,4 +1,4 @@
-"""Reverse mode with few states of a loop in memory.
+"""Reversal of loops with few states in memory (checkpointing by Revolve).
 
 The op "replay" runs the steps of a loop again, from snapshots, and the way back over
 each of them: the derivative of a `while_loop`, which keeps snapshots while it runs
@@ -54,11 +54,11 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The steps of a loop and of the way back over it, on the same inputs.
+    """Steps of a loop and of its reversal, on the same inputs.
 
     `back` are carries of the way back and `pulled` their new values, `stacked` what the
-    way back stacks; without a way back, what the steps do. `outer` says what the inputs
-    are outside and `steps` how many there are.
+    way back stacks; without a way back, what the steps do. `outer` maps inputs to outer
+    tensors, and `steps` is their number.
     """
 
     position: Tensor
@@ -78,7 +78,7 @@ class Replayed:
     def of_step(
         step: Step, outside: Sequence[Tensor], steps: Tensor, length: Dim, few: int
     ) -> Replayed:
-        """A loop that has no way back yet."""
+        """Make a loop without a reversal yet."""
         own = (*step.carries, *step.slices, *step.captures)
         return Replayed(
             step.position, step.carries, step.new, (), (), step.slices, step.captures,
@@ -87,7 +87,7 @@ class Replayed:
 
     @staticmethod
     def of(node: Node) -> Replayed:
-        """A replay taken apart."""
+        """Take a replay apart."""
         attrs = node.attrs
         forward, backward = node.graphs
         count, pulls = attrs["carries"], attrs["cotangents"]
@@ -106,25 +106,22 @@ class Replayed:
 
 
 def rooms_of(node: Node) -> tuple[Tensor, ...]:
-    """What a replay is given of snapshots: which there are, and they themselves."""
+    """Return the snapshots that a replay reads: which are there, and their stacks."""
     noted = node.attrs.get("noted", False)
     return node.inputs[1 : 2 + node.attrs["carries"]] if noted else ()
 
 
 def moved(tensors: Sequence[Tensor], places: Mapping[Tensor, Tensor]) -> list[Tensor]:
-    """`tensors` computed from other inputs."""
+    """Return `tensors` computed from other inputs."""
     nodes = topological(tensors, places)
     new = rewritten(nodes, lambda _, __: None, places, nested=False)
     return [new.get(t, t) for t in tensors]
 
 
-# ---- the rules -----------------------------------------------------------------------
-
-
 def replayed_scan(
     node: Node, totals: Totals, active: set[Tensor], inside: Inside, snapshots: int
 ) -> Sequence[Tensor | None]:
-    """The cotangents of the inputs of a scan, from `snapshots` carries."""
+    """Return the cotangents of the inputs of a scan, from `snapshots` carries."""
     step = Step.of(node)
     length, reverse = node.attrs["length"], node.attrs["reverse"]
     outside, rows = list(node.inputs), list(totals[len(step.carries) :])
@@ -148,7 +145,7 @@ def replayed_scan(
 def replayed_while(
     node: Node, totals: Totals, active: set[Tensor], inside: Inside
 ) -> Sequence[Tensor | None]:
-    """The cotangents of the inputs of a while_loop."""
+    """Return the cotangents of the inputs of a while_loop."""
     graph, count = node.graphs[1], node.attrs["carries"]
     position = InputNames(graph.inputs).like(frozen(np.asarray(0)), "position")
     step = Step(
@@ -169,7 +166,7 @@ def replayed_while(
 def replayed_again(
     node: Node, totals: Totals, active: set[Tensor], inside: Inside
 ) -> Sequence[Tensor | None]:
-    """The cotangents of the inputs of a replay."""
+    """Return the cotangents of the inputs of a replay."""
     loop, count = Replayed.of(node), node.attrs["cotangents"]
     ahead = 1 + len(rooms_of(node))
     starts = _active(loop, node.inputs[ahead:], active)
@@ -185,13 +182,10 @@ def _active(
     return {own for own, x in zip(loop.outer, outside, strict=True) if x in active}
 
 
-# ---- the way back --------------------------------------------------------------------
-
-
 class _Reversing:
-    """The way back over a loop while it is made.
+    """Construction of the reversal of a loop.
 
-    Only inputs in `starts` matter. `node` is what the derivative is of.
+    Only inputs in `starts` matter. `node` is the node to differentiate.
     """
 
     def __init__(
@@ -208,7 +202,7 @@ class _Reversing:
         self.names = InputNames((loop.position, *loop.outer))
 
     def _find_turned(self, totals: Totals, rows: Totals) -> None:
-        """What goes forward: the cotangents of the carries of the way back."""
+        """Find the carries of the forward loop: cotangents of the reverse carries."""
         loop = self.loop
         self.rows = {
             y: row for y, row in zip(loop.stacked, rows, strict=True) if row is not None
@@ -232,7 +226,7 @@ class _Reversing:
         self.going = [seed for seed in self.forward if seed not in set(self.fixed)]
 
     def _require_linear(self) -> None:
-        """What goes forward needs nothing of what comes back."""
+        """Raise GraphError unless the step is linear in the reverse carries."""
         back, forward = set(self.loop.back), set(self.forward.values())
         if dependent(forward, back) & forward:
             raise GraphError(
@@ -247,7 +241,7 @@ class _Reversing:
         self.forward = dict(zip(self.forward, new, strict=True))
 
     def run(self, ends: Totals, totals: Totals, rows: Totals) -> dict[Tensor, Tensor]:
-        """The cotangents of what the inputs of the loop are outside.
+        """Return the cotangents of the outer tensors bound to the loop's inputs.
 
         Given are those of the last carries, of the last carries of the way back, and of
         what is stacked.
@@ -332,12 +326,12 @@ class _Reversing:
         return {t: results[t] for t in (*seeds, *captures, *along)}
 
     def _more(self) -> tuple[Tensor, ...]:
-        """Inputs of the bodies behind their carries."""
+        """Return inputs of the bodies after their carries."""
         slices = (*self.loop.slices, *self.row_seeds.values())
         return (*slices, *self.loop.captures, *self.fixed)
 
     def _whole(self) -> list[Tensor]:
-        """What those are outside."""
+        """Return the outer tensors bound to the inputs of the body."""
         loop = self.loop
         outside = [loop.outer[x] for x in loop.slices]
         outside += self.rows.values()
@@ -345,7 +339,7 @@ class _Reversing:
         return [*outside, *(self.firsts[seed] for seed in self.fixed)]
 
     def _rooms(self) -> tuple[Tensor, ...]:
-        """The number of steps and the snapshots that the loop keeps, if it can."""
+        """Return the number of steps and the loop's snapshots, if it keeps them."""
         if self.node.op is not WHILE:
             return ()
         places = self.node.graphs[1].inputs
@@ -359,7 +353,7 @@ class _Reversing:
         return outputs[self.node.attrs["carries"] :]
 
     def _forward(self) -> dict[Tensor, Tensor]:
-        """The last of what goes forward."""
+        """Return the last values of the forward carries."""
         loop = self.loop
         states = (*loop.carries, *self.going)
         steps = (*loop.new, *(self.forward[seed] for seed in self.going))
@@ -392,7 +386,7 @@ class _Reversing:
 def _closure(
     carries: Sequence[Tensor], new: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> list[Tensor]:
-    """The carries that `outputs` are made of, in this or a later step."""
+    """Return the carries on which `outputs` depend, in this or a later step."""
     after = dict(zip(carries, new, strict=True))
     found: set[Tensor] = set()
     roots = list(outputs)
@@ -406,14 +400,14 @@ def _closure(
 
 
 def _flipped(x: Tensor) -> Tensor:
-    """`x` with its first axis reversed."""
+    """Return `x` with its first axis reversed."""
     starts = (x.shape[0] - 1, *(0,) * (x.ndim - 1))
     steps = (-1, *(1,) * (x.ndim - 1))
     return named("slice", x, starts=starts, sizes=x.shape, steps=steps)
 
 
 def _turned(step: Step, graph: Graph, length: Dim) -> Step:
-    """A step whose positions count from the end."""
+    """Return a step whose positions count from the end."""
     new = InputNames(graph.inputs).like(step.position, "position")
     last = cast(as_tensor(length - 1), INT64)
     outputs = moved(graph.outputs, {step.position: named("subtract", last, new)})

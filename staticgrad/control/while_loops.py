@@ -1,4 +1,4 @@
-"""while_loop: steps are done as long as a condition is true."""
+"""while_loop: loops that run as long as a condition is true."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from staticgrad.trees import flatten, unflatten
 
 UNBOUNDED = -1
 FEW, MANY = 64, 4096  # carries; of 64, 40,000 steps take three forward steps each
-KEPT_BYTES = 2**20  # of carries that are kept, where that is more than FEW
+KEPT_BYTES = 2**20  # of kept carries, if more than FEW fit
 
 
 def require_checkpoints(name: str, checkpoints: int) -> None:
-    """GraphError for fewer than one."""
+    """Raise GraphError for fewer than one checkpoint."""
     if checkpoints < 1:
         raise GraphError(
             f"{name} requires checkpoints >= 1, got {checkpoints}; the first carry is "
@@ -50,7 +50,7 @@ def while_loop(
     max_steps: int | None = None,
     checkpoints: int | None = None,
 ) -> Any:
-    """``carry = body(carry)`` as long as ``cond(carry)`` is true.
+    """Run ``carry = body(carry)`` as long as ``cond(carry)`` is true.
 
     `init` is the first carry, a tree of array_likes; it keeps its structure, shapes and
     dtypes. `cond` gives a bool scalar. Both may use tensors from outside, with
@@ -97,7 +97,7 @@ def counted_loop(
     init: Any,
     checkpoints: int | None,
 ) -> Any:
-    """``carry = body(i, carry)`` for i from `lower` up to `upper`, known when run."""
+    """Run ``carry = body(i, carry)`` from `lower` to `upper`, which may be Tensors."""
 
     def going(done: Tensor, _: Any) -> Tensor:
         return named("less", named("add", done, lower), upper)
@@ -116,7 +116,7 @@ def _while(
     max_steps: int | None,
     checkpoints: int | None,
 ) -> Any:
-    """Both functions are given the number of the step; see `_closed`."""
+    """Build a while_loop; both functions take the number of the step, see `_closed`."""
     leaves, treedef = flatten(init)
     start = [as_tensor(leaf) for leaf in leaves]
     position = placeholder(TensorType((), INT64), "position")
@@ -146,7 +146,7 @@ def _while(
 
 
 def _closed(mark: int, position: Tensor, done: Settled, going: Tensor) -> Closed:
-    """The condition and a step; `position` is a carry if one of them uses it."""
+    """Return the condition and step; `position` is a carry if one of them uses it."""
     later = named("add", position, frozen(np.asarray(1)))
     results = [(going,), (later, *done.results)]
     closed = close(mark, (position, *done.given), results)
@@ -166,7 +166,7 @@ def _closed(mark: int, position: Tensor, done: Settled, going: Tensor) -> Closed
 
 
 def _room(kinds: Sequence[TensorType], limit: int) -> int:
-    """How many carries are kept where the user does not say."""
+    """Return the number of carries to keep where the user gives none."""
     elements = [product(t.shape) * t.dtype.itemsize for t in kinds]
     known = sum(size for size in elements if isinstance(size, int))
     if not known or not all(isinstance(size, int) for size in elements):

@@ -1,13 +1,13 @@
-"""Between a custom operation and the user's function of arrays.
+"""Adapters between a custom operation and the user's function of arrays.
 
 Kernels call a function with arrays to read and then arrays to fill. An adapter, written
 here as source, has that form: it calls the user's function, which either takes the
 arrays to fill itself, or returns results, whose shapes are then checked and which are
 copied to where they belong.
 
-Numba tells the number, dtypes and ranks of what a function returns when the graph is
-built. To learn the shapes it is called once then, on ones (zeros where they are
-integers) of small sizes; other exceptions that it raises there are no error.
+Numba infers the number, dtypes and ranks of a function's results when the graph is
+built. For the shapes it is then called once on ones (zeros for integers) of small
+sizes; other exceptions in that call are ignored.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from staticgrad.ir.size import evaluate, symbols
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import TensorType, is_float
 
-PROBED_ELEMENTS = 100_000  # of all arrays that a function is tried on
-PROBED_SIZES = (2, 3, 5, 7, 11, 13)  # what symbolic sizes are then
+PROBED_ELEMENTS = 100_000  # most elements of a trial call
+PROBED_SIZES = (2, 3, 5, 7, 11, 13)  # symbolic sizes in a trial call
 
 
 @dataclass(frozen=True, slots=True)
 class Adapted:
-    """A function as kernels call it, what it fills, and which results those are."""
+    """Function as kernels call it, the arrays it fills, and the results they are."""
 
     function: Foreign
     types: tuple[TensorType, ...]
@@ -49,8 +49,8 @@ class Adapted:
 class Adapter:
     """One of the user's functions on arrays of known types.
 
-    `given` are the types of what is read, as x0, x1...; `arguments` what the user's
-    function is called with, as source. `results` are the types of what it gives; where
+    `given` are the types of what is read, as x0, x1...; `arguments` the source of the
+    arguments of the user's function. `results` are the types of its results; where
     `gradients` is true they are those of the inputs, of which only floats have any.
     """
 
@@ -62,7 +62,7 @@ class Adapter:
     gradients: bool = False
 
     def adapted(self) -> Adapted:
-        """Raises GraphError, DTypeError, ShapeError where the function does not fit."""
+        """Return the adapted function; raise if its results do not fit."""
         wanted = [
             n
             for n, t in enumerate(self.results)
@@ -113,7 +113,7 @@ class Adapter:
     # Functions that return their results
 
     def _returning(self, wanted: Sequence[int]) -> tuple[list[str], list[int]]:
-        """The lines that call, check and copy; the results that are not None."""
+        """Return the lines that call, check and copy; the results that are not None."""
         head = f"def it({', '.join(self._reads())}):\n"
         raw = self.part.foreign(f"{head}    return {self._call()}\n", self.settings)
         reads = [array_kind(t) for t in self.given]
@@ -156,7 +156,7 @@ class Adapter:
         return f"{self.part.part} to give the shape{of}, {self.results[place]}"
 
     def _check_kind(self, place: int, kind: Any) -> None:
-        """Dtype and rank are those of the result."""
+        """Raise unless dtype and rank are those of the result."""
         wanted, name, what = self.results[place], self.part.name, self.part.part
         is_array = isinstance(kind, numba_types.Array)
         dtype = number_dtype(name, what, kind.dtype if is_array else kind)
@@ -190,7 +190,9 @@ class Adapter:
                 ) from None
 
     def _probed(self, types: Sequence[TensorType]) -> list[np.ndarray[Any, Any]] | None:
-        """Arrays of small sizes; None where there are none, or too many elements."""
+        """Return arrays of small sizes; None if there are none, or too many
+        elements.
+        """
         names = sorted(symbols(tuple(dim for t in types for dim in t.shape)))
         if len(names) > len(PROBED_SIZES):
             return None

@@ -33,14 +33,14 @@ Pull = Callable[..., list[Tensor | None]]
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What a forward function gives, as the user says it: values, or functions."""
+    """Declared results of a forward function: values, or functions of the inputs."""
 
     shape: Any
     dtype: Any
     saved: Any
 
     def of(self, name: str, xs: Sequence[Tensor]) -> tuple[list[TensorType], int]:
-        """The types of all results for these inputs, and how many are not saved."""
+        """Return the types of all results, and how many are not saved."""
         shapes = [x.shape for x in xs]
         shape = self.shape(*shapes) if callable(self.shape) else self.shape
         dtype = self.dtype
@@ -65,7 +65,7 @@ class Results:
 
 
 class ArrayOp:
-    """The operation `name`, made of functions of arrays."""
+    """Operation `name`, made of functions of arrays."""
 
     def __init__(
         self, name: str, forward: Callable[..., Any], backward: Any, results: Results
@@ -78,7 +78,7 @@ class ArrayOp:
         self.graph: Callable[..., Any] | None = None if compiled else backward
 
     def __call__(self, *args: Any, **settings: Any) -> Any:
-        """The result for array_like arguments, or a tuple of results."""
+        """Return the result for array_like arguments, or a tuple of results."""
         xs = [as_tensor(arg) for arg in args]
         types, count = self.results.of(self.name, xs)
         given = tuple(x.type for x in xs)
@@ -96,7 +96,7 @@ class ArrayOp:
         self, xs: Sequence[TensorType], types: Sequence[TensorType], count: int,
         settings: Settings,
     ) -> Callable[..., Any] | None:  # fmt: skip
-        """The vjp of a node for inputs of the types `xs` and results of `types`."""
+        """Return a node's vjp, for inputs of the types `xs` and results of `types`."""
         if self.backward is None and self.graph is None:
             return None
         if self.graph is not None:
@@ -119,7 +119,7 @@ class ArrayOp:
         self, xs: Sequence[TensorType], types: Sequence[TensorType], count: int,
         settings: Settings,
     ) -> Adapted:  # fmt: skip
-        """Backward, of g and y (tuples where there are several), xs and saved."""
+        """Return backward as a function of g, y (tuples if several), xs and saved."""
         assert self.backward is not None
         given = (*types[:count], *types[:count], *xs, *types[count:])
         names = [f"x{n}" for n in range(len(given))]

@@ -1,4 +1,4 @@
-"""What the backward of a custom operation gives, checked."""
+"""Checks of the results of a custom operation's backward function."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from staticgrad.ops.promotion import as_tensor
 def checked_cotangents(
     name: str, xs: Sequence[Tensor], results: Any
 ) -> list[Tensor | None]:
-    """One cotangent or None per input, of the input's type.
+    """Return one cotangent or None per input, of the input's type.
 
     Raises GraphError, ShapeError and DTypeError, naming the operation.
     """
@@ -37,7 +37,7 @@ def check_count(name: str, found: int, inputs: int) -> None:
 
 
 def _cotangent(name: str, place: int, x: Tensor, result: Any) -> Tensor | None:
-    """What backward gave for input number `place`, checked; numbers fill a tensor."""
+    """Return the cotangent of input number `place`, checked; a number fills it."""
     if result is None or not is_float(x.dtype):
         return None
     g = as_tensor(result, x)

@@ -29,7 +29,7 @@ Vjp = Callable[..., Any] | None
 
 
 def call_op(name: str, outputs: int, vjp: Vjp) -> Op:
-    """An op that calls ``attrs["function"]``; `vjp` is as in the record of any op."""
+    """Return an op that calls ``attrs["function"]``; `vjp` is as in any op's record."""
 
     def batch(n: Dim, *xs: Tensor, lead: int, **attrs: Any) -> Any:
         found = apply_multi(op, *xs, lead=lead + 1, **attrs)
@@ -53,7 +53,7 @@ def call_op(name: str, outputs: int, vjp: Vjp) -> Op:
 def attributes(
     function: Foreign, types: Sequence[TensorType], lead: int = 0
 ) -> dict[str, Any]:
-    """The attributes of a node that calls `function`, which fills arrays of `types`."""
+    """Return the attributes of a node calling `function`, which fills `types`."""
     return {
         "function": function,
         "shapes": tuple(t.shape for t in types),
@@ -63,7 +63,7 @@ def attributes(
 
 
 def no_derivative(text: str) -> Callable[..., Any]:
-    """A vjp that raises GraphError with `text`."""
+    """Return a vjp that raises GraphError with `text`."""
 
     def vjp(*_: Any, **__: Any) -> Any:
         raise GraphError(
@@ -75,7 +75,7 @@ def no_derivative(text: str) -> Callable[..., Any]:
 
 
 def several(name: str, shape: Any, dtype: Any) -> list[tuple[Any, Any]]:
-    """(shape, dtype) of each result: a list of shapes stands for several."""
+    """Return (shape, dtype) of each result: a list of shapes stands for several."""
     shapes = list(shape) if isinstance(shape, list) else [shape]
     dtypes = list(dtype) if isinstance(dtype, list) else [dtype] * len(shapes)
     if len(dtypes) != len(shapes) or not shapes:
@@ -89,13 +89,13 @@ def several(name: str, shape: Any, dtype: Any) -> list[tuple[Any, Any]]:
 def pure_callback(
     fn: Callable[..., Any], shape: Any, dtype: Any, *args: Any
 ) -> Tensor | tuple[Tensor, ...]:
-    """The result of a Python function, which is called each time the graph runs.
+    """Return the result of a Python function, which is called each time the graph runs.
 
     ``fn(*arrays)`` gets read-only NumPy arrays, which it may not keep, and returns an
     array of `shape` and `dtype`, or, where `shape` is a list of shapes, as many arrays.
     It must depend on nothing else: it is called as often as the compiler likes. Each
-    call takes the GIL, so this is a last resort; ``explain()`` tells what it has cost.
-    What it raises stops the run before anything is written, and is raised by the call.
+    call takes the GIL, so this is a last resort; ``explain()`` shows its cost. What it
+    raises stops the run before anything is written, and is raised by the call.
 
     It has no derivative: wrap it in ``custom_op`` to give it one. Raises ShapeError or
     DTypeError, when it runs, for a result that is not as it was said to be.
@@ -131,7 +131,7 @@ def python_function(
     reads: Sequence[TensorType],
     writes: Sequence[TensorType],
 ) -> Foreign:
-    """`fn`, which returns arrays of the types `writes`, as kernels call it."""
+    """Wrap `fn`, which returns arrays of the types `writes`, for calls by kernels."""
 
     def fill(*arrays: Any) -> None:
         given, wanted = arrays[: len(reads)], arrays[len(reads) :]
@@ -178,7 +178,7 @@ def _called(
     *arrays: Any, function: Foreign, shapes: Sequence[tuple[int, ...]],
     dtypes: Sequence[DType], lead: int,
 ) -> Any:  # fmt: skip
-    """The function on the arrays behind each place of the leading axes."""
+    """Return the function over the arrays at each position of the leading axes."""
     leading = arrays[0].shape[:lead] if arrays else ()
     pairs = zip(shapes, dtypes, strict=True)
     results = tuple(np.zeros((*leading, *shape), dtype) for shape, dtype in pairs)

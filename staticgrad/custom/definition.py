@@ -71,7 +71,7 @@ def custom_op(
     kind: Literal["graph", "scalar", "array"] = "graph",
     saved: Any = (),
 ) -> Callable[..., Any]:
-    """An operation of the user's own, whose derivative is `backward`.
+    """Make an operation with a user-defined derivative, `backward`.
 
     ``backward(g, y, *xs)`` gives for the cotangent g of the result y one cotangent, or
     None for zero, per input: a sequence, or the one of a single input. Without it the
@@ -135,7 +135,7 @@ def _check_definition(name: Any, kind: Any) -> None:
 
 
 def _named(name: str, forward: Callable[..., Any], op: Operation) -> Operation:
-    """`op` as a function that looks like the user's."""
+    """Return `op` as a function with the user's name and docstring."""
 
     def operation(*args: Any, **settings: Any) -> Any:
         return op(*args, **settings)
@@ -197,7 +197,7 @@ def _vjp(
 
 
 def _batch(n: Dim, *inputs: Tensor, name: str, backward: Backward) -> Tensor:
-    """Backward is vmapped: of each example's cotangent, result and inputs."""
+    """Batch a custom op: vmap backward over cotangents, results and inputs."""
 
     def many(g: Tensor, y: Tensor, *xs: Tensor) -> list[Tensor | None]:
         given: list[bool] = []
@@ -214,7 +214,7 @@ def _batch(n: Dim, *inputs: Tensor, name: str, backward: Backward) -> Tensor:
 
 
 def _double(g: Tensor, y: Tensor, *xs: Tensor) -> list[Tensor]:
-    """The derivative of ``2 * x``, for samples."""
+    """Return the derivative of ``2 * x``, for samples."""
     return [named("add", g, g) for _ in xs]
 
 

@@ -1,4 +1,4 @@
-"""Functions of the user's own, compiled by Numba, as what kernels call.
+"""Compilation by Numba of users' functions that kernels call.
 
 A custom operation takes a function apart into calls of a known form: numbers to a
 number, or arrays to arrays that are filled. What stands between is written here as
@@ -36,7 +36,7 @@ Settings = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Native:
-    """A function of the user's, `part` of the operation `name`, and its compiled forms.
+    """User's function, `part` of the operation `name`, and its compiled forms.
 
     `part` is "forward" or "backward".
     """
@@ -47,7 +47,7 @@ class Native:
     known: dict[str, Foreign] = field(default_factory=dict)
 
     def foreign(self, source: str, settings: Settings, **names: Any) -> Foreign:
-        """What `source`, which calls ``function``, defines; equal ones are one."""
+        """Compile `source`, which calls ``function``; equal sources share a Foreign."""
         values = [value for pair in sorted(settings.items()) for value in pair]
         digest = fingerprint(self.function, source, *values)
         if digest not in self.known:
@@ -61,13 +61,13 @@ class Native:
         return self.known[digest]
 
     def result(self, kinds: Sequence[Any], settings: Settings, types: str) -> Any:
-        """The Numba type that the function returns; `types` are those of arguments."""
+        """Return the Numba type of the function's result; `types` are of arguments."""
         count = ", ".join(f"x{n}" for n in range(len(kinds)))
         source = f"def it({count}):\n    return {called(len(kinds), settings)}\n"
         return self.returned(self.foreign(source, settings), kinds, types)
 
     def returned(self, foreign: Foreign, kinds: Sequence[Any], types: str) -> Any:
-        """The Numba type that a form of the function returns.
+        """Return the Numba type that a compiled form returns.
 
         GraphError where Numba cannot compile it for arguments of these `kinds`.
         """
@@ -81,7 +81,7 @@ class Native:
 
 
 def native(name: str, part: str, function: Callable[..., Any]) -> Native:
-    """`function`, or what a ufunc of Numba is made of, as a part of `name`."""
+    """Return `function`, or the function inside a Numba ufunc, as a part of `name`."""
     return Native(name, part, jitted(of_numbers(function)))
 
 
@@ -91,7 +91,7 @@ def is_native(function: Any) -> bool:
 
 
 def called(count: int, settings: Settings, first: int = 0) -> str:
-    """The call of ``function`` with x0, x1... and the settings.
+    """Return the call of ``function`` with x0, x1... and the settings.
 
     >>> called(2, {"alpha": 1})
     'function(x0, x1, alpha=_alpha)'
@@ -101,7 +101,7 @@ def called(count: int, settings: Settings, first: int = 0) -> str:
 
 
 def positional(function: Any, settings: Settings) -> int | None:
-    """How many arguments the function takes beside `settings`; None if any number."""
+    """Return the number of arguments beside `settings`; None if any number is taken."""
     function = function.py_func if is_jitted(function) else function
     parameters = inspect.signature(function).parameters
     if any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):
@@ -110,12 +110,12 @@ def positional(function: Any, settings: Settings) -> int | None:
 
 
 def scalar_kind(dtype: DType) -> Any:
-    """Numba's type of a number in a register: float32 for the halves."""
+    """Return Numba's type of a number in a register: float32 for halves."""
     return numba_type(computed(dtype))
 
 
 def array_kind(kind: TensorType, writable: bool = False) -> Any:
-    """Numba's type of an array that a function is given.
+    """Return Numba's type of an array that a function is given.
 
     DTypeError for float16 and bfloat16, with which Numba does not compute.
     """
@@ -128,7 +128,7 @@ def array_kind(kind: TensorType, writable: bool = False) -> Any:
 
 
 def number_dtype(name: str, what: str, kind: Any) -> DType:
-    """The dtype of numbers of Numba's type `kind`; DTypeError for other things."""
+    """Return the dtype of Numba's number type `kind`; DTypeError for others."""
     try:
         return np.dtype(str(unliteral(kind)).replace("boolean", "bool"))
     except TypeError:
@@ -138,7 +138,7 @@ def number_dtype(name: str, what: str, kind: Any) -> DType:
 
 
 def _first_lines(text: str) -> str:
-    """What Numba says, without its list of attempts."""
+    """Return Numba's message without its list of attempts."""
     lines = (line.strip() for line in text.splitlines())
     kept = [line for line in lines if line and not line.startswith("Failed in")]
     return " ".join(kept[:2])

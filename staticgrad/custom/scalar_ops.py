@@ -34,13 +34,13 @@ from staticgrad.ops.movement.views import broadcasted
 from staticgrad.ops.promotion import as_tensor
 from staticgrad.ops.rules import broadcast
 
-COST = 20  # additions; what a short polynomial takes
+COST = 20  # additions, as a short polynomial
 
 Backward = Callable[..., Any] | Sequence[Any] | None
 
 
 class ScalarOp:
-    """The operation `name`, made of compiled functions."""
+    """Operation `name`, made of compiled functions."""
 
     def __init__(
         self, name: str, forward: Callable[..., Any], backward: Backward, dtype: Any
@@ -62,7 +62,7 @@ class ScalarOp:
             self.graph = backward
 
     def __call__(self, *args: Any, **settings: Any) -> Tensor:
-        """The result for array_like arguments, which are broadcast."""
+        """Return the result for array_like arguments, which are broadcast."""
         xs = _arguments(self.name, args)
         dtypes = [x.dtype for x in xs]
         types = ", ".join(map(str, dtypes))
@@ -76,7 +76,7 @@ class ScalarOp:
         return apply(op, *xs, function=function, dtype=dtype)
 
     def _dtype(self, made: Any, given: Sequence[TensorType]) -> DType:
-        """That of the float arguments for a float; otherwise what Numba gives."""
+        """Return the dtype: that of the float arguments for floats, else Numba's."""
         found = number_dtype(self.name, "forward", made)
         if callable(self.dtype) and not isinstance(self.dtype, type):
             return dtype_of(self.name, self.dtype(*(t.dtype for t in given)))
@@ -95,7 +95,7 @@ class ScalarOp:
     def _pulls(
         self, xs: Sequence[Tensor], dtype: DType, settings: Settings
     ) -> list[Foreign | None]:
-        """For each input the function ``(g, y, *xs) -> number``, or None for zero."""
+        """Return each input's function ``(g, y, *xs) -> number``, or None for zero."""
         if not self.natives:
             return []
         kinds = [scalar_kind(d) for d in (dtype, dtype, *(x.dtype for x in xs))]
@@ -196,7 +196,7 @@ class ScalarOp:
 
 
 def _arguments(name: str, args: Sequence[Any]) -> list[Tensor]:
-    """Tensors; Python numbers take the dtype that they have beside the others."""
+    """Return Tensors; Python numbers take the dtype they have beside the others."""
     if not args:
         raise GraphError(f"{name} requires an argument, got none{at(here())}")
     xs = [as_tensor(arg) for arg in args]
@@ -207,7 +207,7 @@ def _arguments(name: str, args: Sequence[Any]) -> list[Tensor]:
 
 
 def _elementwise(name: str, count: int, vjp: Callable[..., Any] | None) -> Op:
-    """An op of its own for one application; it stands in no table."""
+    """Define an op for one application, outside the table of ops."""
     arguments = ", ".join(f"{{{n}}}" for n in range(count))
     return Op(
         name=name if name not in OPS else f"own_{name}",
@@ -222,7 +222,7 @@ def _elementwise(name: str, count: int, vjp: Callable[..., Any] | None) -> Op:
 
 
 def _each(*arrays: Any, function: Foreign, dtype: DType) -> Any:
-    """The function for one element after the other."""
+    """Return the function that maps over the elements."""
     whole = np.broadcast_arrays(*arrays)
     result = np.empty(whole[0].shape, dtype)
     for position, index in enumerate(np.ndindex(result.shape)):

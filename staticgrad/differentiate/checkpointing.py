@@ -1,4 +1,4 @@
-"""``checkpoint``: values that are computed again in the backward pass, not kept.
+"""``checkpoint``: rematerialisation in the backward pass.
 
 The function is traced into a graph of its own, and that is put in place twice: as it
 is, and, when its derivative is asked for, once more behind the cotangent of its results
@@ -35,7 +35,7 @@ from staticgrad.vectorize.batch_rules import batched
 
 
 def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` of tensors, of which only arguments and results are kept for gradients.
+    """Rematerialise `fn` in the backward pass: only arguments and results are kept.
 
     What is between them is computed again when the gradient is. `fn` may close over
     parameters and other tensors, take and return trees, be called inside bodies of
@@ -75,12 +75,9 @@ def _checkpointed(body: Graph, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 
 def _placed(body: Graph, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """The results of `body` with tensors in the place of its inputs."""
+    """Return the results of `body` on other inputs."""
     places: Mapping[Tensor, Tensor] = dict(zip(body.inputs, inputs, strict=True))
     return substituted(body.outputs, places)
-
-
-# ---- after ---------------------------------------------------------------------------
 
 
 def _after_shape(x: TensorType, trigger: TensorType) -> Any:
@@ -103,11 +100,8 @@ AFTER: Op = define(
 )
 
 
-# ---- checkpoint ----------------------------------------------------------------------
-
-
 def _cotangents(g: Any, y: Any, *inputs: Tensor, body: Graph) -> list[Tensor | None]:
-    """Those of the body's inputs, through a copy of it that runs when g is there."""
+    """Return the inputs' cotangents through a copy of the body that waits for g."""
     totals = g if isinstance(g, tuple) else (g,)
     given = inputs[len(body.outputs) :]
     trigger = next(total for total in totals if total is not None)
@@ -126,7 +120,7 @@ def _first(xs: Sequence[Any], count: int) -> Any:
 
 
 def _batch(n: Dim, *inputs: Tensor, body: Graph) -> Any:
-    """The body of all examples, in place once more."""
+    """Return the batched body, inlined."""
     count = len(body.outputs)
     examples = [
         placeholder(TensorType((n, *x.shape), x.dtype), f"arg_{k}")
@@ -139,7 +133,7 @@ def _batch(n: Dim, *inputs: Tensor, body: Graph) -> Any:
 
 
 def _alike(y: Tensor, n: Dim) -> Tensor:
-    """A result that depends on no argument, for every example."""
+    """Broadcast a result that depends on no argument over the examples."""
     return broadcasted(reshaped(y, (1, *y.shape)), (n, *y.shape))
 
 
@@ -156,6 +150,6 @@ CHECKPOINT: Op = passing(
 
 
 def _same() -> Graph:
-    """For the sample: the result is the argument."""
+    """Return the argument, for the sample."""
     x = placeholder(TensorType((2,), np.dtype(np.float64)), "x")
     return Graph.closed([x], [x])

@@ -1,4 +1,4 @@
-"""Where derivatives end: nodes that read an active tensor and pass nothing on."""
+"""Cuts: nodes that read an active tensor and pass no derivative on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STRAIGHT = "straight_through passes a gradient on in its place"
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A node that reads what depends on a tensor and passes no derivative on."""
+    """Node that reads a tensor depending on x and passes no derivative on."""
 
     node: Node
     reason: str
@@ -27,17 +27,17 @@ class Cut:
 
 
 def passes(node: Node, position: int) -> bool:
-    """Whether a derivative comes back through input number `position` of `node`."""
+    """Whether a derivative flows through input number `position` of `node`."""
     if node.op.vjp is None or not is_float(node.inputs[position].dtype):
         return False
     hidden = (
         node.op.name == "custom" and position == 0
-    )  # what the user's backward hides
+    )  # derivatives that the user's backward replaces
     return not hidden and any(is_float(t.dtype) for t in node.outputs)
 
 
 def reached(nodes: Sequence[Node], y: Tensor) -> set[Tensor]:
-    """The tensors to which a derivative of `y`, made by `nodes`, comes back."""
+    """Return the tensors to which a derivative of `y`, made by `nodes`, flows."""
     found = {y}
     for node in reversed(nodes):
         if any(t in found and is_float(t.dtype) for t in node.outputs):
@@ -46,12 +46,12 @@ def reached(nodes: Sequence[Node], y: Tensor) -> set[Tensor]:
 
 
 def stopped(nodes: Sequence[Node], x: Tensor) -> bool:
-    """Whether nothing but stop_gradient cuts the derivative with respect to `x`."""
+    """Whether only stop_gradient cuts the derivative with respect to `x`."""
     return all(cut.node.op.name == "stop_gradient" for cut in cuts(nodes, x))
 
 
 def trained(loss: Tensor, parameters: Any = None) -> list[Any]:
-    """The leaves of `parameters`; without it what a Trainer trains for `loss`.
+    """Return the leaves of `parameters`, by default those a Trainer trains for `loss`.
 
     That is every trainable parameter, in order of creation, but for those that nothing
     but stop_gradient cuts off: a target network is there to be compared with.
@@ -71,7 +71,7 @@ def trained(loss: Tensor, parameters: Any = None) -> list[Any]:
 
 
 def cuts(nodes: Sequence[Node], x: Tensor) -> Iterator[Cut]:
-    """The nodes at which a derivative with respect to `x` ends.
+    """Yield the nodes at which a derivative with respect to `x` ends.
 
     A comparison that only chooses between values which pass a derivative on (that of a
     relu) is none, nor is a maximum that is taken from its own numbers, behind
@@ -100,7 +100,7 @@ def cuts(nodes: Sequence[Node], x: Tensor) -> Iterator[Cut]:
 def _shifts(
     node: Node, readers: Mapping[Tensor, Sequence[Node]], active: Container[Tensor]
 ) -> bool:
-    """Whether `node` hides the maximum of x, and what is made of it leaves x - it."""
+    """Whether `node` detaches the maximum of x, which is only subtracted from x."""
     top = seen_through(node.inputs[0])
     if node.op.name != "stop_gradient" or top.op.name != "reduce_max":
         return False

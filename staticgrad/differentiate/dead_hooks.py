@@ -1,4 +1,4 @@
-"""Hooks that are never called, because what they gave is not used."""
+"""Warnings for hooks that are never called because their results are unused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from staticgrad.ir.source import at
 
 
 def warn_of_dead_hooks(ys: Sequence[Tensor], wrt: Sequence[Tensor]) -> None:
-    """A HookWarning for each hook on a tensor of `wrt` whose result nothing uses."""
+    """Warn of each hook on a tensor of `wrt` whose result is unused."""
     graphs = [g for g in homes((*ys, *wrt)) if "hooks" in g.shared]
     if not graphs:
         return

@@ -1,4 +1,4 @@
-"""Forward mode: tangents from the inputs of a computation on to its results.
+"""Forward mode: tangents propagated from inputs to results.
 
 The nodes are walked once, in topological order. The tangent of a node's output follows
 from those of its inputs, by the first of these that applies:
@@ -44,11 +44,11 @@ Tangents: TypeAlias = Sequence[Tensor | None]
 def pushed_forward(
     nodes: Sequence[Node], seeds: Mapping[Tensor, Tensor], inside: Inside
 ) -> dict[Tensor, Tensor]:
-    """The tangents of all that depends on the keys of `seeds`, which are included.
+    """Return the tangents of all that depends on the keys of `seeds`, included.
 
-    `seeds` holds tangents of tensors that `nodes` compute. What is computed from others
-    of them gets the sum of its seed and of what follows from theirs. `inside` tells how
-    the bodies of control flow are differentiated.
+    `seeds` holds tangents of tensors that `nodes` compute. A tensor that depends on
+    others of them gets the sum of its seed and of the tangent that they cause. `inside`
+    has the rules for bodies of control flow.
     """
     found: dict[Tensor, Tensor] = {}
     with deriving() as derive_from:
@@ -64,7 +64,7 @@ def pushed_forward(
 
 
 def _outputs(node: Node, tangents: Tangents, inside: Inside) -> Tangents:
-    """The tangent of each output of `node`; None where it is zero."""
+    """Return the tangent of each output of `node`; None where it is zero."""
     nothing = [None] * len(node.outputs)
     if node.op.vjp is None or all(t is None for t in tangents):
         return nothing
@@ -109,7 +109,7 @@ def _own_rule(node: Node, tangents: Tangents) -> Tangents:
 
 
 def _linear(node: Node, tangents: Tangents) -> Tangents:
-    """``f(t)``: the op on the tangents, zeros where there are none."""
+    """Push tangents through a linear op: ``f(t)``, with zeros for missing ones."""
     inputs = [
         t if t is not None else zeros(x) if is_float(x.dtype) else x
         for x, t in zip(node.inputs, tangents, strict=True)
@@ -118,7 +118,7 @@ def _linear(node: Node, tangents: Tangents) -> Tangents:
 
 
 def _multilinear(node: Node, tangents: Tangents) -> Tangents:
-    """``f(t1, x2) + f(x1, t2)``."""
+    """Push tangents through a multilinear op: ``f(t1, x2) + f(x1, t2)``."""
     terms = []
     for place, tangent in enumerate(tangents):
         if tangent is not None:
@@ -151,7 +151,7 @@ def _slopes(node: Node, tangents: Tangents) -> Tangents:
 
 
 def _transposed(node: Node, tangents: Tangents, inside: Inside) -> Tangents:
-    """The vjp of ``g -> vjp(g)`` at the tangents."""
+    """Return the vjp of ``g -> vjp(g)`` at the tangents."""
     dummies = [
         apply(KEEP, zeros(y)) if is_float(y.dtype) else None for y in node.outputs
     ]

@@ -1,4 +1,4 @@
-"""Forward mode through branches and loops: bodies that carry tangents beside values.
+"""Forward mode through branches and loops: bodies with tangents beside values.
 
 The node that is made computes the results of the one that it is the derivative of as
 well, from the same tensors of the same body, so that the compiler runs one of them
@@ -30,7 +30,7 @@ Rule = Callable[[Node, Totals, Inside], Sequence[Tensor | None]]
 def control_tangents(
     node: Node, tangents: Totals, inside: Inside
 ) -> Sequence[Tensor | None]:
-    """The tangents of the outputs of a Control node, None where they are zero.
+    """Return the tangents of the outputs of a Control node, None where they are zero.
 
     `tangents` are those of its inputs.
     """
@@ -146,7 +146,7 @@ def _of_while(node: Node, tangents: Totals, inside: Inside) -> Sequence[Tensor |
     fixed = [k for k in captures if k in seeds]
     moved, held = [seeds[c] for c in changing], [seeds[k] for k in fixed]
     body = Graph.closed((*carries, *moved, *captures, *held), (*graph.outputs, *found))
-    own = condition.inputs  # others than those of the body
+    own = condition.inputs  # not the body's
     asked = Graph.closed((*own[:count], *moved, *own[count:], *held), condition.outputs)
     kept = node.attrs.get("kept", ())
     more = [carried.index(n) for n in kept if n in carried]
@@ -169,7 +169,7 @@ def _of_while(node: Node, tangents: Totals, inside: Inside) -> Sequence[Tensor |
 
 
 def _of_replay(node: Node, tangents: Totals, inside: Inside) -> Sequence[Tensor | None]:
-    """A replay whose carries, in both directions, have tangents beside them."""
+    """Push tangents through a replay: carries in both directions get tangents."""
     loop, rooms = Replayed.of(node), rooms_of(node)
     given = dict(zip(loop.outer, tangents[1 + len(rooms) :], strict=True))
     starts = {own for own, t in given.items() if t is not None}

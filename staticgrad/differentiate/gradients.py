@@ -1,4 +1,4 @@
-"""Derivatives: from tensors to tensors, in reverse and in forward mode.
+"""Derivatives of tensors by tensors, in reverse and in forward mode.
 
 ``grad(y, wrt)`` and ``vjp`` walk back from y to wrt (reverse.py), ``jvp`` walks from
 wrt to y (forward.py). Before that the forward part is brought into stable forms, on a
@@ -44,7 +44,7 @@ Gradients: TypeAlias = dict[Tensor, Tensor]
 
 
 class _Missing:
-    """Stands for an argument that has to be given, so that an error can say more."""
+    """Sentinel of a required argument, whose absence gets an error of our own."""
 
     def __repr__(self) -> str:
         return "<to be given>"
@@ -61,7 +61,7 @@ def grad(
     simplify: bool = True,
     mode: Direction = "reverse",
 ) -> Any:
-    """The gradient of `y` with respect to every tensor of the tree `wrt`.
+    """Return the gradient of `y` with respect to every tensor of the tree `wrt`.
 
     `y` is a float scalar, or has any shape if a `cotangent` of its type is given: the
     result is then that of ``sum(y * cotangent)``. `wrt` may hold any float tensors:
@@ -102,7 +102,7 @@ def value_and_grad(
     simplify: bool = True,
     mode: Direction = "reverse",
 ) -> tuple[Tensor, Any]:
-    """The pair (`y`, ``grad(y, wrt)``); the arguments are those of grad.
+    """Return the pair (`y`, ``grad(y, wrt)``); the arguments are those of grad.
 
     >>> import staticgrad as sg
     >>> x = sg.parameter(3.0, name="x")
@@ -118,7 +118,7 @@ def vjp(
     unused: Unused = "error",
     simplify: bool = True,
 ) -> Any:
-    """The cotangents of the tree `wrt` that follow from those of the tree `y`.
+    """Return the cotangents of the tree `wrt` for those of the tree `y`.
 
     ``v^T J`` of the Jacobian J of y: the gradient of ``sum(y * cotangent)`` over all
     tensors of `y`. `cotangent` has the structure and the types of `y`; a number stands
@@ -147,7 +147,7 @@ def jvp(
     unused: Unused = "error",
     simplify: bool = True,
 ) -> Any:
-    """The tangents of the tree `y` that follow from those of the tree `wrt`.
+    """Return the tangents of the tree `y` for those of the tree `wrt`.
 
     ``J v`` of the Jacobian J of y: the derivative of y along `tangents`, which have the
     structure and the types of `wrt`; a number stands for a tensor filled with it. The
@@ -173,7 +173,7 @@ def jvp(
 
 
 def substitute(outputs: Any, replaced: Mapping[Tensor, Any]) -> Any:
-    """The tree `outputs`, computed with other tensors in the place of some.
+    """Compute the tree `outputs` with other tensors in place of some.
 
     `replaced` maps tensors to what takes their place: a tensor or array of the same
     shape and dtype. What does not depend on them is shared, not copied.
@@ -193,18 +193,15 @@ def substitute(outputs: Any, replaced: Mapping[Tensor, Any]) -> Any:
 
 
 def basis(x: Tensor) -> Tensor:
-    """The unit tensors of the type of `x`, one per element, along a new first axis."""
+    """Return the unit tensors of the type of `x` along a new first axis."""
     count: Dim = product(x.shape)
     return reshaped(eye(count, dtype=x.dtype), (count, *x.shape))
-
-
-# ---- arguments -----------------------------------------------------------------------
 
 
 def check_arguments(
     name: str, ys: Sequence[Any], wrt: Sequence[Any], unused: str
 ) -> None:
-    """Refuses what is no float Tensor, on behalf of the function `name`."""
+    """Raise unless all are float Tensors, in the name of the function `name`."""
     where = at(here())
     if unused not in ("error", "zero"):
         raise GraphError(
@@ -265,7 +262,7 @@ def _seed(y: Tensor, cotangent: Any) -> Tensor:
 
 
 def _scalar(y: Tensor, cotangent: Any) -> Tensor:
-    """``sum(y * cotangent)``."""
+    """Return ``sum(y * cotangent)``."""
     if cotangent is None:
         _seed(y, None)
         return y
@@ -276,7 +273,7 @@ def _scalar(y: Tensor, cotangent: Any) -> Tensor:
 def _given(
     name: str, what: str, like: Sequence[Tensor], treedef: TreeDef, tree: Any
 ) -> list[Tensor]:
-    """The leaves of `tree`, which has the structure `treedef` and types as `like`."""
+    """Return the leaves of `tree`, which has the structure and types of `like`."""
     if tree is MISSING:
         raise GraphError(
             f"{name} requires {what} for each tensor, got none; write "
@@ -287,7 +284,7 @@ def _given(
 
 
 def _typed(name: str, what: str, like: Tensor, value: Any) -> Tensor:
-    """`value` as a tensor of the type of `like`; a number fills one."""
+    """Return `value` as a tensor of the type of `like`; a number fills one."""
     g = _strong(like, value)
     if not isinstance(value, Tensor) and g.shape == ():
         g = broadcasted(g, like.shape)
@@ -295,7 +292,7 @@ def _typed(name: str, what: str, like: Tensor, value: Any) -> Tensor:
 
 
 def _strong(like: Tensor, value: Any) -> Tensor:
-    """`value` as a tensor; numbers and lists of them take the dtype of `like`."""
+    """Return `value` as a tensor; numbers take the dtype of `like`."""
     if isinstance(value, list | tuple):
         leaves, _ = flatten(value)
         if all(isinstance(leaf, bool | int | float) for leaf in leaves):
@@ -307,7 +304,7 @@ def _strong(like: Tensor, value: Any) -> Tensor:
 
 
 def _fitting(name: str, what: str, like: Tensor, g: Tensor) -> Tensor:
-    """`g`, whose type has to be that of `like`."""
+    """Return `g`, which must have the type of `like`."""
     if g.shape != like.shape:
         raise ShapeError(
             f"{name} requires {what} of the shape of {like.type}, got {g.type}; "
@@ -322,20 +319,17 @@ def _fitting(name: str, what: str, like: Tensor, g: Tensor) -> Tensor:
 
 
 def describe(x: Tensor) -> str:
-    """A tensor in an error: name or op, type, line."""
+    """Return a tensor in an error: name or op, type, line."""
     name = f"{x.op.name} result"
     if isinstance(x, Input | Stored):
         name = f"{x.op.name} {x.name!r}"
     return f"{name} {x.type}{at(x.source)}"
 
 
-# ---- reverse mode, one gradient per mode ---------------------------------------------
-
-
 def gradients(
     ys: Sequence[Tensor], wrt: Sequence[Tensor], seeds: Sequence[Tensor], simplify: bool
 ) -> Gradients:
-    """The cotangents of those of `wrt` that `ys`, whose own are `seeds`, depend on."""
+    """Return the cotangents of those of `wrt` that `ys`, of cotangents `seeds`, use."""
     nodes = topological(ys)
     if not any(isinstance(node.op.code, Mode) for node in nodes):
         return _one_mode(nodes, ys, wrt, seeds, None, simplify)
@@ -362,7 +356,7 @@ def _one_mode(
     side: int | None,
     simplify: bool,
 ) -> Gradients:
-    """The gradients where by_mode is its input number `side`."""
+    """Return the gradients with by_mode resolved to its input number `side`."""
     ready = prepared(nodes, ys, wrt, side, simplify)
     wanted = set(ready.wanted.values())
     summed = _summed(ready.ends, seeds)
@@ -373,7 +367,7 @@ def _one_mode(
 
 
 def _inside(simplify: bool) -> Inside:
-    """How bodies of control flow are differentiated: as what is around them."""
+    """Return the rules that differentiate bodies of control flow."""
     return Inside(
         pull=partial(gradients, simplify=simplify),
         push=partial(tangents_of, simplify=simplify),
@@ -381,7 +375,7 @@ def _inside(simplify: bool) -> Inside:
 
 
 def _summed(tensors: Sequence[Tensor], seeds: Sequence[Tensor]) -> Gradients:
-    """The seed of each tensor; those of one that is there twice are added."""
+    """Return the seed of each tensor, seeds of a repeated tensor summed."""
     result: Gradients = {}
     for tensor, seed in zip(tensors, seeds, strict=True):
         known = result.get(tensor)
@@ -389,13 +383,10 @@ def _summed(tensors: Sequence[Tensor], seeds: Sequence[Tensor]) -> Gradients:
     return result
 
 
-# ---- forward mode --------------------------------------------------------------------
-
-
 def tangents_of(
     ys: Sequence[Tensor], wrt: Sequence[Tensor], seeds: Sequence[Tensor], simplify: bool
 ) -> list[Tensor]:
-    """The tangents of `ys` that follow from `seeds`, those of `wrt`."""
+    """Return the tangents of `ys` for `seeds`, the tangents of `wrt`."""
     nodes = topological(ys)
     ready = prepared(nodes, ys, wrt, None, simplify)
     used = [k for k, x in enumerate(wrt) if x in ready.wanted]
@@ -408,7 +399,7 @@ def tangents_of(
 
 
 def _gradients_forward(y: Tensor, wrt: Sequence[Tensor], simplify: bool) -> Gradients:
-    """Each gradient from the tangents of all unit tensors at once."""
+    """Compute each gradient from the tangents of all unit tensors at once."""
     used = reached([y], wrt)
 
     def gradient(x: Tensor) -> Tensor:
@@ -419,16 +410,13 @@ def _gradients_forward(y: Tensor, wrt: Sequence[Tensor], simplify: bool) -> Grad
 
 
 def reached(ys: Sequence[Tensor], wrt: Sequence[Tensor]) -> Gradients:
-    """Those of `wrt` that some y depends on, as keys."""
+    """Return those of `wrt` that some y depends on, as keys."""
     needed = set(ys)
     for node in reversed(topological(ys)):
         passes = any(t in needed and is_float(t.dtype) for t in node.outputs)
         if passes and node.op.vjp is not None:
             needed.update(node.inputs)
     return {x: x for x in wrt if x in needed}
-
-
-# ---- tensors without a gradient ------------------------------------------------------
 
 
 def with_unused(
@@ -439,7 +427,7 @@ def with_unused(
     found: Gradients,
     unused: Unused,
 ) -> Any:
-    """What was `found` in the structure of wrt; what was not is zero or an error."""
+    """Return gradients in the structure of wrt; unused ones are zero or an error."""
     results = []
     for x, path in zip(wrt, treedef.paths, strict=True):
         if x not in found and unused == "error":

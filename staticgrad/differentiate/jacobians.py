@@ -45,7 +45,7 @@ def jacobian(
     unused: Unused = "error",
     simplify: bool = True,
 ) -> Any:
-    """The derivative of every element of `y` with respect to every element of `x`.
+    """Return the derivative of every element of `y` by every element of `x`.
 
     For tensors it has the shape ``(*y.shape, *x.shape)``: that of x for a scalar y. For
     trees it has the structure of `y`, each leaf replaced by the structure of `x`.
@@ -77,7 +77,7 @@ def jacobian(
 def hessian(
     y: Tensor, x: Any = MISSING, unused: Unused = "error", simplify: bool = True
 ) -> Any:
-    """The second derivatives of the scalar `y`, of shape ``(*x.shape, *x.shape)``.
+    """Return the second derivatives of the scalar `y`: ``(*x.shape, *x.shape)``.
 
     For a tree it has the structure of `x`, each leaf replaced by the structure of `x`:
     ``hessian(y, {"a": a, "b": b})["a"]["b"]`` has the shape ``(*a.shape, *b.shape)``.
@@ -101,7 +101,7 @@ def hvp(
     unused: Unused = "error",
     simplify: bool = True,
 ) -> Any:
-    """The product of the Hessian of the scalar `y` with `v`: forward over reverse.
+    """Return the Hessian of the scalar `y` times `v`, by forward over reverse.
 
     `v` has the structure and the types of `x`, and so has the result.
 
@@ -119,7 +119,7 @@ def hvp(
 
 
 def check_scalar(name: str, y: Any, x: Any, unused: Unused) -> None:
-    """Refuses a y that has no Hessian, on behalf of the function `name`."""
+    """Raise for a y without a Hessian, in the name of the function `name`."""
     xs, treedef = flatten(x)
     check_arguments(name, [y], xs, unused)
     if y.shape != ():
@@ -131,7 +131,7 @@ def check_scalar(name: str, y: Any, x: Any, unused: Unused) -> None:
 
 
 def _fewer(xs: Sequence[Tensor], ys: Sequence[Tensor]) -> bool:
-    """Whether `xs` have fewer elements than `ys`, whatever the sizes are."""
+    """Whether `xs` have fewer elements than `ys` for all sizes."""
     return never_negative(_elements(ys) - _elements(xs) - 1)
 
 
@@ -145,7 +145,7 @@ def _elements(tensors: Sequence[Tensor]) -> Dim:
 def _rows(
     ys: Sequence[Tensor], xs: Sequence[Tensor], simplify: bool
 ) -> list[list[Tensor]]:
-    """In reverse mode: for each y its derivative with respect to each x."""
+    """Compute each y's derivative by each x in reverse mode."""
     return [_rows_of(y, xs, simplify) for y in ys]
 
 
@@ -172,7 +172,7 @@ def _rows_of(y: Tensor, xs: Sequence[Tensor], simplify: bool) -> list[Tensor]:
 def _columns(
     ys: Sequence[Tensor], xs: Sequence[Tensor], simplify: bool
 ) -> list[list[Tensor]]:
-    """In forward mode: for each y its derivative with respect to each x."""
+    """Compute each y's derivative by each x in forward mode."""
     columns = [_columns_of(ys, x, simplify) for x in xs]
     return [list(row) for row in zip(*columns, strict=True)]
 

@@ -1,4 +1,4 @@
-"""Sums over the steps of a scan, made outside of it from stacked factors.
+"""Lifting: sums over the steps of a scan, computed outside from stacked factors.
 
 The cotangent of a weight is ``sum over t of x_t' g_t``: with all x and all g stacked it
 is one matrix product whose inner axis runs over all steps, instead of one small product
@@ -24,18 +24,18 @@ SWAPPED = (1, 0)
 
 @dataclass(frozen=True, slots=True)
 class Lifted:
-    """A tensor whose sum over all steps is computed outside, from stacked `factors`."""
+    """Tensor whose sum over all steps is computed outside, from stacked `factors`."""
 
     tensor: Tensor
     factors: tuple[Tensor, ...]
 
     def build(self, stack: Stack) -> Tensor:
-        """The sum, given what stacks the factors."""
+        """Return the sum, given the function that stacks the factors."""
         return _built(self.tensor, stack)
 
 
 def product_factors(tensor: Tensor) -> tuple[Tensor, ...]:
-    """The factors of the products of which `tensor` is a sum."""
+    """Return the factors of the products of which `tensor` is a sum."""
     found: list[Tensor] = []
     for term in _terms(tensor):
         if _is_product(term):
@@ -44,9 +44,9 @@ def product_factors(tensor: Tensor) -> tuple[Tensor, ...]:
 
 
 def lifted(tensor: Tensor, stacked: Collection[Tensor]) -> Lifted | None:
-    """How the sum of `tensor` over the steps is lifted; None where it cannot be.
+    """Return how the sum of `tensor` over the steps is lifted; None if it cannot be.
 
-    Sums of what is not `stacked` for products anyway are better made in the steps.
+    Sums of tensors that are not `stacked` for products anyway are cheaper in the steps.
     """
     factors: list[Tensor] = []
     for term in _terms(tensor):
@@ -60,7 +60,7 @@ def lifted(tensor: Tensor, stacked: Collection[Tensor]) -> Lifted | None:
 
 
 def _terms(tensor: Tensor) -> list[Tensor]:
-    """What `tensor` is a sum of, beneath views."""
+    """Return the addends of `tensor`, seen through views."""
     terms: list[Tensor] = []
     stack = [tensor]
     for _ in range(MOST_TERMS):
@@ -79,7 +79,7 @@ def _is_product(tensor: Tensor) -> bool:
 
 
 def _is_linear(tensor: Tensor) -> bool:
-    """An addition of equal shapes, a transposition or a reshape."""
+    """Whether a tensor is an addition of equal shapes, a transposition or a reshape."""
     if tensor.op.name == "add":
         return all(t.shape == tensor.shape for t in tensor.inputs)
     return isinstance(tensor.op.code, View) and tensor.op.name in (
@@ -103,7 +103,7 @@ def _is_swapped(tensor: Tensor) -> bool:
 
 
 def _built(tensor: Tensor, stack: Stack) -> Tensor:
-    """The recursion is at most MOST_TERMS deep."""
+    """Build the sum recursively, at most MOST_TERMS deep."""
     if _is_product(tensor):
         return _product(tensor, stack)
     if _is_sum(tensor):
@@ -115,7 +115,7 @@ def _built(tensor: Tensor, stack: Stack) -> Tensor:
 
 
 def _product(tensor: Tensor, stack: Stack) -> Tensor:
-    """``sum over t of a_t b_t``, as one product."""
+    """Return ``sum over t of a_t b_t``, as one product."""
     a = tensor.inputs[0]
     left, right = _factors(tensor)
     rows = stack(right)

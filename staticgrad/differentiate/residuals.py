@@ -1,6 +1,6 @@
-"""What the derivative of a scan needs of the forward steps: stacked or computed again.
+"""Residuals of a scan: forward tensors that its derivative stacks or recomputes.
 
-The cheap part of it is computed again in the backward step from what is there anyway:
+Cheap residuals are recomputed in the backward step from values that are there anyway:
 the position, slices of the sequences, captures, and what is stacked for others. The
 rest is stacked, tensor by tensor.
 """
@@ -16,12 +16,12 @@ from staticgrad.ir.node import Constant, Node, Tensor, seen_through
 from staticgrad.ir.op import Elementwise, IndexCheck, View
 from staticgrad.ir.size import product
 
-CHEAP = 8  # additions that are done again for one tensor, see stages.py
+CHEAP = 8  # additions recomputed for one tensor, see stages.py
 
 
 @dataclass(frozen=True, slots=True)
 class BackwardStep:
-    """The backward step; `sequences` are the tensors behind its stacked inputs."""
+    """Backward step; `sequences` are the tensors bound to its stacked inputs."""
 
     graph: Graph
     sequences: tuple[Tensor, ...]
@@ -30,7 +30,7 @@ class BackwardStep:
 
 @dataclass(frozen=True, slots=True)
 class Residuals:
-    """The tensors of a forward step that are stacked for the backward step."""
+    """Tensors of a forward step that are stacked for the backward step."""
 
     step: Step
     stacked: tuple[Tensor, ...]
@@ -42,7 +42,7 @@ class Residuals:
         outputs: Sequence[Tensor],
         names: InputNames,
     ) -> BackwardStep:
-        """The backward step with these inputs, on stacked forward tensors."""
+        """Return the backward step with these inputs, on stacked forward tensors."""
         step = self.step
         given = set(step.carries) | set(step.slices)
         replaced = {t: names.like(t, "saved") for t in self.stacked if t not in given}
@@ -69,7 +69,7 @@ def residuals(
     kept: Iterable[Tensor],
     seeds: Sequence[Tensor],
 ) -> Residuals:
-    """What to stack so that `outputs`, which depend on `seeds`, can be computed.
+    """Choose tensors to stack to compute `outputs`, which depend on `seeds`.
 
     `kept` are forward tensors that have to be stacked in any case.
     """
@@ -102,13 +102,13 @@ def _chosen(
 
 
 def _unchecked(tensor: Tensor) -> Tensor:
-    """What an index is made of: it is checked again where it is used."""
+    """Return the index under an index check; it is checked again where used."""
     base = seen_through(tensor)
     return base.inputs[0] if isinstance(base.op.code, IndexCheck) else tensor
 
 
 def _base(tensor: Tensor) -> Tensor:
-    """What a view is of: as much, and read by others too."""
+    """Return the tensor under views of the same size, which others may read too."""
     while isinstance(tensor.op.code, View) and tensor.node.op.name != "slice":
         inner = tensor.inputs[0]
         if product(inner.shape) != product(tensor.shape):
@@ -118,7 +118,7 @@ def _base(tensor: Tensor) -> Tensor:
 
 
 def _cheap(tensor: Tensor, free: Iterable[Tensor], stacked: Iterable[Tensor]) -> bool:
-    """Whether little work makes `tensor` of what is there."""
+    """Whether `tensor` is cheap to recompute from what is stacked or free."""
     there = set(free) | set(stacked)
     cost, seen = 0, set[Node]()
     stack = [tensor]

@@ -31,10 +31,10 @@ def pulled_back(
     wanted: set[Tensor],
     inside: Inside,
 ) -> dict[Tensor, Tensor]:
-    """The cotangents of those of `wanted` that the keys of `seeds` depend on.
+    """Return the cotangents of those of `wanted` that the keys of `seeds` depend on.
 
-    `seeds` holds the cotangents of the results, which `nodes` compute; `inside` tells
-    how the bodies of control flow are differentiated.
+    `seeds` holds the cotangents of the results, which `nodes` compute; `inside` has the
+    rules for bodies of control flow.
     """
     active = active_tensors(nodes, wanted)
     pending = {y: [seed] for y, seed in seeds.items()}
@@ -54,7 +54,7 @@ def pulled_back(
 
 
 def total(parts: Sequence[Tensor]) -> Tensor | None:
-    """The sum of tensors of one type; None for none."""
+    """Return the sum of tensors of one type; None if there are none."""
     if not parts:
         return None
     result = parts[0]
@@ -64,7 +64,7 @@ def total(parts: Sequence[Tensor]) -> Tensor | None:
 
 
 def vjp_of(node: Node, totals: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-    """What the op's rule gives for each input, as it gives it."""
+    """Return the cotangents of the inputs as the op's vjp rule gives them."""
     assert node.op.vjp is not None
     single = len(node.outputs) == 1
     g: Any = totals[0] if single else tuple(totals)
@@ -81,7 +81,7 @@ def vjp_of(node: Node, totals: Sequence[Tensor | None]) -> Sequence[Tensor | Non
 def _cotangents(
     node: Node, totals: Sequence[Tensor | None], active: set[Tensor], inside: Inside
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """The cotangents of the node's active inputs, each of its input's type."""
+    """Yield the cotangents of the node's active inputs, each of its input's type."""
     asked = node.op.reached or any(t in active for t in node.inputs)
     if node.op.vjp is None or not asked:
         return
@@ -95,7 +95,7 @@ def _cotangents(
 
 
 def _fitted(node: Node, x: Tensor, g: Tensor) -> Tensor:
-    """`g`, summed to the shape of `x` where the op broadcasts; its type checked."""
+    """Return `g` summed to the shape of `x` where the op broadcasts; check its type."""
     shape = node.outputs[0].shape
     if isinstance(node.op.code, Elementwise) and (g.shape, x.shape) != (shape, shape):
         g = unbroadcast(broadcasted(g, shape), x.shape)
@@ -108,7 +108,7 @@ def _fitted(node: Node, x: Tensor, g: Tensor) -> Tensor:
 
 
 def unbroadcast(g: Tensor, shape: Shape) -> Tensor:
-    """`g` summed over the axes along which `shape` was broadcast to that of `g`."""
+    """Sum `g` over the axes along which `shape` was broadcast to that of `g`."""
     added = g.ndim - len(shape)
     pairs = zip(g.shape[added:], shape, strict=True)
     grown = [added + axis for axis, (n, m) in enumerate(pairs) if n != m]
@@ -119,10 +119,10 @@ def unbroadcast(g: Tensor, shape: Shape) -> Tensor:
 
 
 def zeros(x: Tensor) -> Tensor:
-    """Zeros of the type of `x`."""
+    """Return zeros of the type of `x`."""
     return filled(x, 0)
 
 
 def filled(x: Tensor, value: float) -> Tensor:
-    """`value` everywhere, of the type of `x`."""
+    """Return `value` everywhere, of the type of `x`."""
     return broadcasted(frozen(x.dtype.type(value)), x.shape)

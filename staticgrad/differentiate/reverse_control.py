@@ -1,7 +1,7 @@
 """Reverse mode through branches and loops.
 
-The derivative of a branch is a branch, so what was not taken costs nothing and has a
-zero cotangent; the branch that was taken is computed again inside of it.
+The derivative of a branch is a branch, so branches not taken cost nothing and have zero
+cotangents; the branch taken is recomputed inside of it.
 
 The derivative of a scan is a scan in the other direction, whose carries are the
 cotangents of the carries. What it needs of the forward steps is stacked by the forward
@@ -38,7 +38,7 @@ from staticgrad.ir.types import is_float
 from staticgrad.ops.movement.views import broadcasted
 from staticgrad.ops.named import named
 
-MOST_BYTES = 2**30  # of what is stacked for the way back, before steps are run again
+MOST_BYTES = 2**30  # of residuals stacked; beyond, steps are recomputed
 
 Rule = Callable[[Node, Totals, set[Tensor], Inside], Sequence[Tensor | None]]
 
@@ -46,7 +46,7 @@ Rule = Callable[[Node, Totals, set[Tensor], Inside], Sequence[Tensor | None]]
 def control_cotangents(
     node: Node, totals: Totals, active: set[Tensor], inside: Inside
 ) -> Sequence[Tensor | None]:
-    """The cotangents of the inputs of a Control node, None where they are zero.
+    """Return the cotangents of the inputs of a Control node, None where they are zero.
 
     `totals` are those of its outputs; only inputs in `active` matter.
     """
@@ -54,9 +54,6 @@ def control_cotangents(
     if rule is None:
         raise CompilerBug(f"{node} has no derivative")
     return rule(node, totals, active, inside)
-
-
-# ---- branches ------------------------------------------------------------------------
 
 
 def _of_switch(
@@ -104,9 +101,6 @@ def _branch(
     return Graph.closed((*graph.inputs, *seeds), outputs)
 
 
-# ---- scan ----------------------------------------------------------------------------
-
-
 def _of_scan(
     node: Node, totals: Totals, active: set[Tensor], inside: Inside
 ) -> Sequence[Tensor | None]:
@@ -124,7 +118,7 @@ def _of_scan(
 
 
 class _Pulling:
-    """The derivative of one scan while it is made."""
+    """Construction of the derivative of a scan."""
 
     def __init__(self, node: Node, totals: Totals, active: set[Tensor]) -> None:
         self.node = node
@@ -162,7 +156,7 @@ class _Pulling:
         self.seeds = [*self.carry_seeds, *self.y_seeds]
 
     def run(self, inside: Inside) -> Sequence[Tensor | None]:
-        """The cotangents of the node's inputs."""
+        """Return the cotangents of the node's inputs."""
         step = self.step
         ys = [step.new[n] for n in self.carried] + [
             step.stacked[n] for n in self.stacked
@@ -188,7 +182,7 @@ class _Pulling:
 
 
 class _Backward:
-    """The scan in the other direction, and what is stacked for it and by it."""
+    """Reverse scan, with the stacks that it reads and writes."""
 
     def __init__(
         self, pulling: _Pulling, sums: Sequence[Tensor], lifts: Sequence[Lifted]
@@ -199,11 +193,11 @@ class _Backward:
         self.stacks: dict[Tensor, Tensor] = {}
 
     def stack(self, tensor: Tensor) -> Tensor:
-        """All that `tensor` of the body was, along a first axis."""
+        """Return the stack of all values of the body's `tensor`, along a first axis."""
         return self.stacks[tensor]
 
     def run(self, new: Sequence[Tensor], along: Sequence[Tensor]) -> list[Tensor]:
-        """The last carries and sums, then the stacks of `along`."""
+        """Return the last carries and sums, then the stacks of `along`."""
         pulling, step = self.pulling, self.pulling.step
         factors = list(dict.fromkeys(t for lift in self.lifts for t in lift.factors))
         made = [t for t in factors if depends(t, pulling.seeds)]
@@ -245,7 +239,7 @@ class _Backward:
         return results
 
     def _save(self, saved: Residuals) -> None:
-        """Stack in a forward scan what the backward one needs."""
+        """Stack in a forward scan the residuals of the reverse scan."""
         node, step = self.pulling.node, self.pulling.step
         for own in step.slices:
             self.stacks[own] = _outside(node, own)
@@ -280,13 +274,13 @@ def depends(tensor: Tensor, on: Sequence[Tensor]) -> bool:
 
 
 def _bytes(tensors: Sequence[Tensor], length: Dim) -> int:
-    """What stacks of `tensors` take; 0 where sizes are not known."""
+    """Return the bytes of stacks of `tensors`; 0 where a size is symbolic."""
     sizes = [product((length, *t.shape)) * t.dtype.itemsize for t in tensors]
     return sum(size for size in sizes if isinstance(size, int))
 
 
 def _outside(node: Node, own: Tensor) -> Tensor:
-    """What the body's input `own` is outside."""
+    """Return the operand of `node` that is bound to the body's input `own`."""
     inputs = node.graphs[0].inputs[1:]
     place = next(n for n, t in enumerate(inputs) if t is own)
     return node.inputs[place]

@@ -1,4 +1,4 @@
-"""The forward part, brought into stable forms before it is differentiated.
+"""Stable forms of the forward part, applied before differentiation.
 
 Bodies of control flow are left as they are: their derivatives prepare them.
 
@@ -24,7 +24,7 @@ from staticgrad.ir.op import Elementwise, Mode, Op
 
 _STABILISE, _SIMPLIFY = table_rule(STABILISE), table_rule(SIMPLIFY)
 
-# what stands for a tensor of wrt while the forward part is rewritten: no rule sees
+# opaque stand-in for a tensor of wrt during the rewriting: no rule matches
 # through it
 KEEP = Op(
     "keep",
@@ -40,7 +40,7 @@ KEEP = Op(
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A rewritten forward part: what took the place of the results and of wrt.
+    """Rewritten forward part, with the replacements of results and wrt.
 
     `nodes` compute `ends`. A tensor of wrt that they do not use is not in `wanted`.
     """
@@ -51,7 +51,7 @@ class Prepared:
     back: dict[Tensor, Tensor]
 
     def restored(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """`tensors`, made of the forward part, on the user's tensors again."""
+        """Return `tensors`, made of the rewritten part, on the user's tensors again."""
         return substituted(tensors, self.back) if self.back else list(tensors)
 
 
@@ -62,7 +62,7 @@ def prepared(
     side: int | None = None,
     simplify: bool = True,
 ) -> Prepared:
-    """The forward part `nodes` of `ys`, rewritten; by_mode as its input `side`."""
+    """Rewrite the forward part `nodes` of `ys`, with by_mode as its input `side`."""
     if not rewritten(nodes, _forward_rule(side, simplify), nested=False):
         made = {t for node in nodes for t in node.outputs}
         return Prepared(nodes, tuple(ys), {x: x for x in wrt if x in made}, {})
@@ -70,7 +70,7 @@ def prepared(
         nodes, _forward_rule(side, simplify), finish=_kept(set(wrt)), nested=False
     )
     ends = tuple(new.get(y, y) for y in ys)
-    wanted = {x: new[x] for x in wrt if x in new}  # all that ys use: KEEP is new
+    wanted = {x: new[x] for x in wrt if x in new}  # those that ys use
     back = {now: old for old, now in new.items()}
     return Prepared(topological(ends), ends, wanted, back)
 
@@ -78,14 +78,14 @@ def prepared(
 def substituted(
     outputs: Sequence[Tensor], replaced: Mapping[Tensor, Tensor]
 ) -> list[Tensor]:
-    """`outputs`, computed with other tensors in the place of the keys of `replaced`."""
+    """Return `outputs` computed with other tensors for the keys of `replaced`."""
     nodes = topological(outputs, replaced)
     new = rewritten(nodes, lambda node, inputs: None, replaced, nested=False)
     return [new.get(t, t) for t in outputs]
 
 
 def _forward_rule(side: int | None, simplify: bool) -> Rule:
-    """by_mode resolved, stable forms; each result a tensor that was not there before.
+    """Return the rule for by_mode and stable forms; each result is a new tensor.
 
     A rule that gives an older tensor (``x * 1 = x``) is left to the compiler: two
     tensors of the user would become one, and their gradients too.
@@ -113,5 +113,5 @@ def _stable(node: Node) -> Tensor | None:
 
 
 def _kept(wanted: set[Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    """For ``rewritten``: what replaces a tensor of `wanted` is hidden behind KEEP."""
+    """Return the finish of ``rewritten`` that hides what replaces `wanted` (KEEP)."""
     return lambda old, now: apply(KEEP, now) if old in wanted else now

@@ -1,4 +1,4 @@
-"""Hooks on gradients: functions that see, replace or drop a gradient while it is built.
+"""Hooks on gradients: functions that observe, replace or drop a gradient.
 
 A hook is called once when a gradient is derived, with a Tensor; what it makes is
 compiled with the rest and costs nothing more. ``on_gradient`` is a custom operation
@@ -36,12 +36,12 @@ Pull = Callable[..., Sequence[Tensor | None]]
 
 
 def on_gradient(x: Any, *fns: Hook) -> Tensor:
-    """`x`, whose gradient passes through each of `fns`, in order.
+    """Return `x`, whose gradient passes through each of `fns`, in order.
 
     ``fn(g)`` gets the gradient of the result, summed over its uses, and returns what
     takes its place, of the same type; None leaves it as it is, ``0 * g`` drops it. Use
     the result in the place of `x`: hooks on a tensor that nothing uses are never
-    called, of which a HookWarning tells when a gradient with respect to x is made. Of
+    called, and a HookWarning is issued when a gradient with respect to x is made. Of
     hooks on hooks the last one sees the gradient first. Forward mode takes the
     transpose of the hooks, which have to be linear for that.
 
@@ -81,7 +81,7 @@ def _through(fns: Sequence[Hook], g: Tensor, _y: Tensor, _x: Tensor) -> Tensor:
 
 
 def _same_type(name: str, g: Tensor, result: Any) -> Tensor:
-    """What a hook gave for `g`; `g` itself for None."""
+    """Return the result of a hook, checked against `g`; `g` itself for None."""
     if result is None:
         return g
     new = as_tensor(result, g)
@@ -100,7 +100,7 @@ def _same_type(name: str, g: Tensor, result: Any) -> Tensor:
 def clip_gradient(
     x: Any, low: float | None = None, high: float | None = None
 ) -> Tensor:
-    """`x`, whose gradient is clipped to [low, high]; None leaves a side open.
+    """Return `x`, whose gradient is clipped to [low, high]; None leaves a side open.
 
     >>> import staticgrad as sg
     >>> x = sg.parameter([1.0, 2.0])
@@ -112,7 +112,7 @@ def clip_gradient(
 
 
 def reverse_gradient(x: Any, scale: float = 1.0) -> Tensor:
-    """`x`, whose gradient is multiplied by ``-scale``.
+    """Return `x`, whose gradient is multiplied by ``-scale``.
 
     Source: Ganin and Lempitsky, Unsupervised domain adaptation by backpropagation
     (2015).
@@ -126,7 +126,7 @@ def reverse_gradient(x: Any, scale: float = 1.0) -> Tensor:
 
 
 def straight_through(y: Any, x: Any) -> Tensor:
-    """`y`, whose gradient goes to `x` as if y were x: the straight-through estimator.
+    """Return `y` with the gradient of `x`: the straight-through estimator.
 
     For roundings, thresholds and samples y made of x, which have no gradient. Both have
     one type. ShapeError or DTypeError otherwise.
@@ -151,11 +151,8 @@ def straight_through(y: Any, x: Any) -> Tensor:
     return apply(CUSTOM, y, x, name="straight_through", backward=lambda g, _y, _x: g)
 
 
-# ---- gates ---------------------------------------------------------------------------
-
-
 def gate(tensors: Sequence[Tensor], pull: Pull, reached: bool) -> tuple[Tensor, ...]:
-    """`tensors`, whose gradients become what ``pull(*gradients)`` gives.
+    """Return `tensors` with gradients replaced by ``pull(*gradients)``.
 
     Each gradient is a Tensor, or None where there is none. With `reached` the gradients
     are made, and `pull` called, even if nothing before the gate asks for them.
@@ -178,7 +175,7 @@ def _batch(n: Dim, *xs: Tensor, pull: Pull) -> Any:
 
 
 def _double(g: Tensor) -> list[Tensor]:
-    """For the sample: a gradient that is twice as large."""
+    """Return a doubled gradient, for the sample."""
     return [named("add", g, g)]
 
 

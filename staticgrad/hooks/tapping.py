@@ -1,4 +1,4 @@
-"""Graphs with taps: a call of Python, or a ring buffer, for each."""
+"""Instrumentation of graphs with taps: a callback or a ring buffer for each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DONE = TensorType((), INT64)
 
 
 def ring_of(tensor: Tensor, length: Any) -> Ring:
-    """An empty ring buffer for `length` values of `tensor`."""
+    """Return an empty ring buffer for `length` values of `tensor`."""
     shape = static_shape(tensor.shape)
     if isinstance(length, bool) or not isinstance(length, int) or length < 1:
         raise GraphError(
@@ -47,13 +47,13 @@ def ring_of(tensor: Tensor, length: Any) -> Ring:
 def tapping(
     graph: Graph, mode: Literal["train", "eval"], make: Callable[[Sequence[Tap]], Any]
 ) -> Tapping:
-    """What taps of an executable of `graph` need; ``make(taps)`` is its target."""
+    """Return the Tapping of an executable of `graph`; ``make(taps)`` compiles it."""
     shared, inside = partial(is_shared, graph, mode), partial(is_inside, graph)
     return Tapping(make, shared, inside, ring_of)
 
 
 def tapped(graph: Graph, taps: Sequence[Tap]) -> Graph:
-    """`graph` with `taps`: more outputs for callbacks, more updates for ring buffers.
+    """Add `taps` to `graph`: outputs for callbacks, updates for ring buffers.
 
     The further outputs come last, one for each callback.
     """
@@ -95,7 +95,7 @@ def is_inside(graph: Graph, tensor: Tensor) -> bool:
 
 
 def _thread(tap: Tap) -> tuple[list[Tensor], Thread]:
-    """What a tap keeps at the start, and after one more value."""
+    """Return the initial carries of a tap and the function that updates them."""
     if tap.ring is not None:
         return [tap.ring.values, tap.ring.count], _recorded
     called = _called(tap)
@@ -105,7 +105,7 @@ def _thread(tap: Tap) -> tuple[list[Tensor], Thread]:
 
 
 def _called(tap: Tap) -> Callable[[Tensor], Tensor]:
-    """An int64 that is there when the callback has been called."""
+    """Return an int64 that depends on the call of the callback."""
 
     def look(value: Any) -> Any:
         tap.call(value)
@@ -123,7 +123,7 @@ def _recorded(kept: Sequence[Tensor], x: Tensor) -> list[Tensor]:
 
 
 def is_shared(graph: Graph, mode: Literal["train", "eval"], tensor: Tensor) -> bool:
-    """Whether `graph` computes `tensor`, or something that it is made of.
+    """Whether `graph` computes `tensor`, or something that it depends on.
 
     Equal computations are one: a gradient that was derived once more is found.
     """
@@ -140,5 +140,5 @@ def is_shared(graph: Graph, mode: Literal["train", "eval"], tensor: Tensor) -> b
 
 
 def _computed(roots: Sequence[Tensor]) -> set[Node]:
-    """The nodes that `roots` reach, leaves aside."""
+    """Return the nodes that `roots` reach, without leaves."""
     return {n for n in topological(roots) if not isinstance(n.op.code, Leaf)}

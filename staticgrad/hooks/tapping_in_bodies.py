@@ -1,8 +1,8 @@
-"""Taps on what bodies of branches and loops compute, seen in every step.
+"""Taps inside bodies of branches and loops, called in every step.
 
-A tap inside is threaded through the nodes around it: what it keeps (the number of
-calls, or a ring buffer) becomes one more carry of a loop, or passes through the branch
-that is taken; ``step(kept, value)`` gives what is kept after one more value.
+A tap inside is threaded through the nodes around it: its state (the number of calls, or
+a ring buffer) becomes one more carry of a loop, or passes through the branch taken;
+``step(kept, value)`` returns the state after a value.
 
 A body that its function traced is put together anew where it captures something; the
 Graph of a body knows what took the place of what (bodies.py).
@@ -25,14 +25,14 @@ Path = tuple[tuple[Node, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class BodyPlace:
-    """A tensor of a body, and the way to it."""
+    """Tensor of a body, and the path to the body."""
 
     path: Path
     tensor: Tensor
 
 
 def place_of(graph: Graph, tensor: Tensor) -> BodyPlace | None:
-    """Where in the bodies of `graph` what a user knows as `tensor` is computed.
+    """Return the place in the bodies of `graph` that computes `tensor`.
 
     That is the body whose function made it, or one that has all that it is made of.
     """
@@ -49,7 +49,7 @@ def place_of(graph: Graph, tensor: Tensor) -> BodyPlace | None:
 
 
 def _twin(body: Graph, tensor: Tensor) -> Tensor:
-    """What took the place of `tensor`."""
+    """Return the traced tensor that replaced `tensor` in `body`."""
     twins = body.shared.get("traced", {})
     found: Tensor = twins.get((tensor.node.number, tensor.index), tensor)
     return found
@@ -60,9 +60,9 @@ def _own(body: Graph) -> set[Tensor]:
 
 
 def _made(body: Graph, tensor: Tensor) -> Tensor | None:
-    """`tensor`, which the body does not need, made of what it has; None if it cannot.
+    """Recompute `tensor`, which the body lacks, from its tensors; None if impossible.
 
-    A body has its inputs, not what it captures alone.
+    A body has its inputs, but not tensors that only captures lead to.
     """
     known, captured = _own(body), body.shared.get("captured", {})
     own: dict[Tensor, Tensor] = {}
@@ -82,7 +82,7 @@ def _made(body: Graph, tensor: Tensor) -> Tensor | None:
 
 
 def _bodies(graph: Graph) -> Iterator[tuple[Path, Graph]]:
-    """The bodies of branches, and of steps of loops, with the ways to them."""
+    """Yield the bodies of branches and loops, with the paths to them."""
     left: list[tuple[Path, Graph]] = [((), graph)]
     while left:
         path, outer = left.pop()
@@ -99,7 +99,7 @@ def _bodies(graph: Graph) -> Iterator[tuple[Path, Graph]]:
 def threaded(
     graph: Graph, place: BodyPlace, start: Sequence[Tensor], step: Thread
 ) -> tuple[Graph, list[Tensor], dict[Tensor, Tensor]]:
-    """`graph` with a tap at `place`, what it has kept, and what took whose place."""
+    """Add a tap at `place`; return the graph, the tap's results and replacements."""
     threading = _Threading(place, step)
     (node, _), *_ = place.path
     outputs, kept = threading.node(0, start)
@@ -117,7 +117,7 @@ def threaded(
 
 
 class _Threading:
-    """One tap while its way is made; `moved` says what took whose place."""
+    """Insertion of one tap along its path; `moved` maps replaced tensors."""
 
     def __init__(self, place: BodyPlace, step: Thread) -> None:
         self.path = place.path
@@ -128,7 +128,7 @@ class _Threading:
     def renewed(
         self, tensors: Sequence[Tensor], new: Mapping[Tensor, Tensor]
     ) -> list[Tensor]:
-        """`tensors` after `new` took the place of others."""
+        """Return `tensors` with those replaced by `new`."""
         nodes = topological(tensors, new)
         found = rewritten(nodes, lambda _, __: None, new, nested=False)
         self.moved.update(found)
@@ -137,7 +137,7 @@ class _Threading:
     def node(
         self, depth: int, start: Sequence[Tensor]
     ) -> tuple[tuple[Tensor, ...], list[Tensor]]:
-        """The outputs of a node of the path, and what is kept behind it."""
+        """Return the outputs of a node of the path, and the tap's results behind it."""
         node, number = self.path[depth]
         code, attrs = node.op.code, dict(node.attrs)
         form = code.form if isinstance(code, Control) else ""
@@ -172,7 +172,7 @@ class _Threading:
     def body(
         self, depth: int, graph: Graph, own: Sequence[Tensor]
     ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """The outputs of a body of the path, and what is kept in it."""
+        """Return the outputs of a body of the path, and the tap's results in it."""
         if depth + 1 == len(self.path):
             return graph.outputs, self.step(own, self.tensor)
         inside, kept = self.node(depth + 1, own)

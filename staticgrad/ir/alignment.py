@@ -1,4 +1,4 @@
-"""Arrays that begin where a processor reads and writes them fastest."""
+"""Arrays aligned to cache lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ stored, and places of equal address in many arrays push each other out of the L1
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """An uninitialised C-order array whose first byte is 64-byte aligned."""
+    """Return an uninitialised C-order array whose first byte is 64-byte aligned."""
     dtype = np.dtype(dtype)
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     unit, first = (ALIGNMENT, 0) if size < LARGE else (_PAGE, next(_starts))
@@ -29,7 +29,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[A
 
 
 def aligned_copy(value: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """`value` as a C-order array in native byte order, 64-byte aligned."""
+    """Return `value` as a C-order array in native byte order, 64-byte aligned."""
     result = aligned_empty(value.shape, value.dtype.newbyteorder("="))
     result[...] = value
     return result

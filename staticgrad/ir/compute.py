@@ -1,4 +1,4 @@
-"""The results of one operation with NumPy, as its record defines them.
+"""Evaluation of one operation with NumPy, as its record defines it.
 
 float16 and bfloat16 are computed with in float32 and rounded once: the definition that
 kernels keep, too.
@@ -24,7 +24,7 @@ def compute(
     attrs: Mapping[str, Any],
     types: Sequence[TensorType],
 ) -> tuple[Any, ...]:
-    """``op.numpy(*arrays, **attrs)``, one per output, of the dtypes of `types`.
+    """Evaluate ``op.numpy(*arrays, **attrs)`` to arrays of the dtypes of `types`.
 
     >>> import staticgrad as sg
     >>> from staticgrad.ir.op import OPS

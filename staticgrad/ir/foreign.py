@@ -1,8 +1,7 @@
-"""Functions of the user's own that kernels call.
+"""Users' functions that kernels call.
 
-The record says what every stage has to know of one: what it is called, the digest of
-all that its code depends on, and what runs. Codegen makes native calls of it, the
-reference target calls it as it is.
+The record has the name, the digest of all that the code depends on, and the function
+itself. Codegen makes native calls of it, the reference target calls it as it is.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, Protocol
 
 
 class ForeignError(Exception):
-    """A function of the user's raised `error` in its call number `position`."""
+    """Error raised by a user's function in its call number `position`."""
 
     def __init__(self, function: Foreign, error: Exception, position: int) -> None:
         super().__init__(str(error))
@@ -23,19 +22,19 @@ class ForeignError(Exception):
 
 
 class PythonTarget(Protocol):
-    """A Python function with an address, and what it left behind."""
+    """Python function with an address, and the exceptions it raised."""
 
     address: int
     calls: int
     seconds: float
 
     def taken(self, key: int) -> BaseException | None:
-        """What the function has raised in the run called `key`; it is forgotten."""
+        """Return and forget the exception raised in the run called `key`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """One function, equal to every other of the same digest.
+    """Compiled user function; functions of one digest are equal.
 
     `function` is compiled by Numba, or, where there is a `target`, Python's. On arrays
     it takes inputs and then results, which it fills; on numbers it returns the result.
@@ -47,7 +46,7 @@ class Foreign:
     target: PythonTarget | None = field(default=None, compare=False, repr=False)
 
     def __call__(self, *arrays: Any, position: int = 0) -> Any:
-        """The function's result, for the reference target.
+        """Return the function's result, for the reference target.
 
         Raises ForeignError with what the function raised.
         """
@@ -58,5 +57,5 @@ class Foreign:
 
     @property
     def symbol(self) -> str:
-        """Its name in kernel source, which no other function has."""
+        """Unique name in kernel source."""
         return f"{self.name}_{self.digest[:16]}"

@@ -1,4 +1,4 @@
-"""Graphs: what users open with ``with`` and what passes rewrite.
+"""Graphs: opened by users with ``with``, rewritten by passes.
 
 A Graph is a frozen value once it is closed: inputs, outputs, updates. While it is open
 (inside ``with``) it collects inputs, updates and scopes. Nodes belong to no graph; a
@@ -31,14 +31,14 @@ Update = tuple[Stored, Tensor]
 
 
 class Precision(Protocol):
-    """Decides in which dtypes an op runs; see amp.py."""
+    """Policy of the dtypes in which an op runs; see amp.py."""
 
     def operands(self, op: Op, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """`inputs`, cast where `op` is to run in another dtype."""
+        """Return `inputs`, cast where `op` runs in another dtype."""
 
 
 PRECISION: ContextVar[Precision | None] = ContextVar("precision", default=None)
-"""What holds for the operations that users build; derivatives and passes have none."""
+"""Precision policy of operations that users build; passes and derivatives have none."""
 
 _is_weak = attrgetter("weak")
 
@@ -47,7 +47,7 @@ _SCOPE: ContextVar[str] = ContextVar("scope", default="")
 
 
 class Graph:
-    """A computation: inputs, outputs and updates of stored leaves.
+    """Computation: inputs, outputs and updates of stored leaves.
 
     Users open one to build in; passes take one and give one. ``seed`` starts the
     initial values of layers, ``dtype`` is the default of inputs, zeros, ones, eye and
@@ -85,7 +85,7 @@ class Graph:
         outputs: Sequence[Tensor],
         updates: Sequence[Update] = (),
     ) -> Graph:
-        """A finished graph, as passes make them."""
+        """Make a finished graph, for passes."""
         graph = Graph()
         graph.inputs = tuple(inputs)  # type: ignore[arg-type]
         graph.outputs = tuple(outputs)
@@ -117,41 +117,41 @@ class Graph:
 
     @property
     def roots(self) -> tuple[Tensor, ...]:
-        """Outputs and new values: everything that has to be computed."""
+        """Outputs and new values of leaves."""
         return self.outputs + tuple(new for _, new in self.updates)
 
     def uses(self) -> Counter[Tensor]:
-        """How often each tensor is an input of a node or a root."""
+        """Count how often each tensor is an input of a node or a root."""
         found = Counter(tensor for node in self.nodes for tensor in node.inputs)
         found.update(self.roots)
         return found
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """Every node that the roots reach, inputs before users; nested ones aside."""
+        """All nodes that the roots reach in topological order, without nested ones."""
         if self._order is None or self._token is not None:
             self._order = topological(self.roots)
         return self._order
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """The parameters made while this graph was open, by name."""
+        """Parameters made while this graph was open, by name."""
         return {p.name: p for p in self.stored if isinstance(p, Parameter)}
 
     @property
     def states(self) -> dict[str, State]:
-        """The states made while this graph was open, by name."""
+        """States made while this graph was open, by name."""
         return {s.name: s for s in self.stored if isinstance(s, State)}
 
     @property
     def ends(self) -> tuple[Tensor, ...]:
-        """What users made while this graph was open and did not use further in it."""
+        """Tensors made while this graph was open and used by no node."""
         alive = [t.node for t in (made() for made in self.made) if t is not None]
         read = {t.node for node in alive for t in node.inputs}
         return tuple(t for node in alive if node not in read for t in node.outputs)
 
     def add_input(self, leaf: Input) -> None:
-        """Note a new input; two of one name are an error."""
+        """Record a new input; raise if its name is taken."""
         if any(other.name == leaf.name for other in self.inputs):
             raise GraphError(
                 f"input requires a name of its own, got {leaf.name!r} twice; "
@@ -161,7 +161,7 @@ class Graph:
         self.inputs += (leaf,)
 
     def add_update(self, leaf: Stored, new: Tensor) -> None:
-        """Note that `leaf` becomes `new` at the end of a step."""
+        """Record that `leaf` becomes `new` at the end of a step."""
         if any(other is leaf for other, _ in self.updates):
             raise GraphError(
                 f"update requires one new value per leaf, got two of {leaf.name!r}; "
@@ -170,21 +170,21 @@ class Graph:
         self.updates += ((leaf, new),)
 
     def pending(self, leaf: Stored) -> Tensor | None:
-        """The new value that `leaf` has so far, if it has one."""
+        """Return the recorded new value of `leaf`, if any."""
         return next((new for other, new in self.updates if other is leaf), None)
 
     def replace_update(self, leaf: Stored, new: Tensor) -> None:
-        """Let `leaf` become `new` instead of what was noted before, if anything was."""
+        """Record that `leaf` becomes `new`, in place of an earlier update."""
         self.updates = tuple(u for u in self.updates if u[0] is not leaf)
         self.add_update(leaf, new)
 
     def add_stored(self, leaf: Stored) -> None:
-        """Note a new parameter or state."""
+        """Record a new parameter or state."""
         leaf.node.home = self
         self.stored += (leaf,)
 
     def unique_name(self, name: str, renamed: Container[Stored] = ()) -> str:
-        """`name`, numbered if a stored leaf that is not `renamed` next has it."""
+        """Return `name`, numbered if another stored leaf than `renamed` has it."""
         taken = {leaf.name for leaf in self.stored if leaf not in renamed}
         if name not in taken:
             return name
@@ -193,19 +193,26 @@ class Graph:
 
 
 def current_graph() -> Graph | None:
-    """The innermost open Graph, if there is one."""
+    """Return the innermost open Graph, if there is one."""
     return _OPEN.get()
 
 
 def default_dtype() -> DType:
-    """The dtype of inputs, zeros, ones... in the open graph; float32 outside one."""
+    """Return the dtype of inputs, zeros, ones... in the open graph, or float32."""
     graph = _OPEN.get()
     return FLOAT32 if graph is None else graph.dtype
 
 
 @contextmanager
 def scope(name: str) -> Iterator[str]:
-    """Nodes made inside carry `name`, appended to the scope outside by a dot."""
+    """Context in which nodes carry `name`, appended to the outer scope by a dot.
+
+    >>> import staticgrad as sg
+    >>> with sg.scope("encoder"):
+    ...     y = sg.exp([1.0])
+    >>> y.scope
+    'encoder'
+    """
     outer = _SCOPE.get()
     inner = f"{outer}.{name}" if outer else name
     token = _SCOPE.set(inner)
@@ -216,15 +223,14 @@ def scope(name: str) -> Iterator[str]:
 
 
 def current_scope() -> str:
-    """The dotted path of the open scopes; that of the node being derived from."""
+    """Return the dotted path of open scopes; in `deriving`, that of the old node."""
     origin = DERIVED.get()
     return _SCOPE.get() if origin is None else origin.scope
 
 
 @contextmanager
 def deriving() -> Iterator[Callable[[Node], None]]:
-    """Gives ``derive_from(node)``: nodes made after it carry that node's line and
-    scope.
+    """Context of ``derive_from(node)``: later nodes get that node's line and scope.
 
     Used by what makes nodes from nodes (passes, differentiation), so that errors and
     kernels point to the user's line.
@@ -247,7 +253,7 @@ def infer(
     attrs: Mapping[str, Any],
     graphs: tuple[Graph, ...] = (),
 ) -> tuple[TensorType, ...]:
-    """The types of the results; ShapeError or DTypeError as the op's rules say."""
+    """Infer the types of the results; ShapeError or DTypeError by the op's rules."""
     if op.outputs == VARIABLE:
         attrs = {**attrs, "graphs": graphs}
     shapes, dtypes = op.shape(*types, **attrs), op.dtype(*types, **attrs)
@@ -271,7 +277,7 @@ def _require_sizes(types: Sequence[TensorType]) -> None:
 def apply_multi(
     op: Op, *inputs: Tensor, graphs: tuple[Graph, ...] = (), **attrs: Any
 ) -> tuple[Tensor, ...]:
-    """All outputs of a new node; errors name the op, the rule and the user's line."""
+    """Return all outputs of a new node; errors name the op, the rule and the line."""
     source = here()
     precision = PRECISION.get()
     if precision is not None and DERIVED.get() is None:
@@ -292,7 +298,7 @@ def apply_multi(
 
 
 def apply(op: Op, *inputs: Tensor, **attrs: Any) -> Tensor:
-    """The one output of a new node; errors name op, rule and the user's line."""
+    """Return the one output of a new node; errors name op, rule and the user's line."""
     return apply_multi(op, *inputs, **attrs)[0]
 
 
@@ -302,7 +308,7 @@ def located(
     types: Sequence[TensorType],
     source: Source | None,
 ) -> ShapeError | DTypeError:
-    """`error`, whose arguments are (rule[, advice]), in the form that users see."""
+    """Return `error`, whose arguments are (rule[, advice]), formatted for users."""
     rule, *advice = error.args
     got = " and ".join(map(str, types))
     text = f"{name} requires {rule}"
@@ -314,7 +320,7 @@ def located(
 
 
 def with_nested(nodes: Sequence[Node]) -> Iterator[Node]:
-    """`nodes`, and those of the graphs in them."""
+    """Yield `nodes`, and those of the graphs in them."""
     left: list[Sequence[Node]] = [nodes]
     while left:
         for node in left.pop():
@@ -325,7 +331,7 @@ def with_nested(nodes: Sequence[Node]) -> Iterator[Node]:
 def topological(
     roots: Iterable[Tensor], given: Container[Tensor] = frozenset()
 ) -> tuple[Node, ...]:
-    """The nodes that `roots` reach, each after its inputs, without recursion.
+    """Return the nodes that `roots` reach in topological order, without recursion.
 
     What only tensors of `given` reach is left out.
     """
@@ -335,7 +341,7 @@ def topological(
     stack.reverse()
     while stack:
         node = stack.pop()
-        if node is None:  # all inputs of the node below are there
+        if node is None:  # all inputs of the node below are done
             order.append(cast(Node, stack.pop()))
         elif node not in done:
             done.add(node)
@@ -347,7 +353,7 @@ def topological(
 
 
 def homes(roots: Iterable[Tensor]) -> tuple[Graph, ...]:
-    """The Graphs in which the leaves that `roots` reach were made, each once."""
+    """Return the Graphs that own the leaves that `roots` reach, each once."""
     found = (node.home for node in topological(roots))
     return tuple(dict.fromkeys(graph for graph in found if graph is not None))
 
@@ -361,7 +367,7 @@ Finish = Callable[[Tensor, Tensor], Tensor]
 def rewrite(
     graph: Graph, rule: Rule, finish: Finish | None = None, nested: bool = True
 ) -> Graph:
-    """`graph` with every node replaced by what `rule` gives for it.
+    """Return `graph` with every node replaced by the result of `rule`.
 
     ``rule(node, inputs)`` sees the node and its already rewritten inputs; it returns
     the tensors that take the place of the node's outputs, or None to keep the node (on
@@ -383,11 +389,11 @@ def rewritten(
     finish: Finish | None = None,
     nested: bool = True,
 ) -> dict[Tensor, Tensor]:
-    """What takes the place of outputs of `nodes`; those that stay are left out.
+    """Apply `rule` to `nodes` and return the map from replaced outputs to new tensors.
 
     The nodes are in topological order. Those whose outputs are all keys of `replaced`
-    are not looked at. ``finish(old, now)`` has the last word on what takes the place of
-    `old`. Without `nested`, nested graphs stay as they are.
+    are skipped. ``finish(old, now)`` returns the final replacement of `old`. Without
+    `nested`, nested graphs stay as they are.
     """
     given = replaced or {}
     new: dict[Tensor, Tensor] = dict(given)
@@ -413,7 +419,7 @@ def rewritten(
 
 
 def _renewed(node: Node, new: Mapping[Tensor, Tensor], rule: Rule | None) -> Node:
-    """`node` on rewritten inputs and graphs; itself where they are its own."""
+    """Rebuild `node` on rewritten inputs and graphs; return it if nothing changed."""
     graphs = node.graphs
     same = True
     if graphs and rule is not None:
@@ -429,7 +435,7 @@ def rebuilt(
     inputs: tuple[Tensor, ...],
     graphs: tuple[Graph, ...] | None = None,
 ) -> Node:
-    """The same operation on other inputs: types inferred anew, scope and line kept."""
+    """Apply the same operation to other inputs: types inferred, scope and line kept."""
     types, given = node.types, tuple([t.type for t in inputs])
     if given != tuple([t.type for t in node.inputs]):
         types = infer(node.op, given, node.attrs, graphs or node.graphs)

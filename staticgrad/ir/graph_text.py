@@ -24,7 +24,7 @@ SHOWN_ELEMENTS = 8  # larger constants are shown by shape only
 
 
 def text(graph: Graph, lines: bool = True) -> str:
-    """`graph` as text; without the user's file and line where `lines` is false."""
+    """Return `graph` as text; if not `lines`, without the user's file and line."""
     return "\n".join(_graph_lines(graph, lines))
 
 

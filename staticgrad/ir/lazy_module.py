@@ -1,4 +1,4 @@
-"""Modules that are imported when something of them is first used.
+"""Lazy imports: modules imported at first use.
 
 What a GPU, a drawing, a progress bar or an einsum needs is a quarter of what importing
 staticgrad would take beyond Numba, and most programs need none of it.
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Later:
-    """The module called `name`; type checkers are told so beside it.
+    """Lazy import of the module `name`.
 
     >>> fractions = Later("fractions")
     >>> fractions.Fraction(1, 2)

@@ -34,7 +34,7 @@ _numbers = itertools.count()
 
 
 class Node:
-    """One operation applied to tensors.
+    """Operation applied to tensors.
 
     `number` grows with every node made, so it orders nodes by construction. `home` of
     an input, parameter or state is the Graph that was open when it was made: it leads
@@ -60,7 +60,7 @@ class Node:
     ) -> None:
         self.op = op
         self.inputs = inputs
-        own = isinstance(attrs, MappingProxyType)  # those of another node
+        own = isinstance(attrs, MappingProxyType)  # attributes of another node
         self.attrs = attrs if own else MappingProxyType(dict(attrs))
         self.types = types
         self.graphs = graphs
@@ -77,7 +77,7 @@ class Node:
 
 
 class Tensor:
-    """One output of a node: a value that exists when the compiled graph runs."""
+    """Output of a node: a value computed when the compiled graph runs."""
 
     __slots__ = ("__weakref__", "index", "node")
 
@@ -92,37 +92,37 @@ class Tensor:
 
     @property
     def shape(self) -> Shape:
-        """The dimensions, ints or named sizes."""
+        """Dimensions, ints or named sizes."""
         return self.type.shape
 
     @property
     def dtype(self) -> DType:
-        """The NumPy dtype."""
+        """NumPy dtype."""
         return self.type.dtype
 
     @property
     def ndim(self) -> int:
-        """The number of axes."""
+        """Number of axes."""
         return len(self.shape)
 
     @property
     def op(self) -> Op:
-        """The operation that makes this tensor."""
+        """Operation that makes this tensor."""
         return self.node.op
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """The tensors that the operation reads."""
+        """Tensors that the operation reads."""
         return self.node.inputs
 
     @property
     def source(self) -> Source | None:
-        """The user's file and line."""
+        """User's file and line."""
         return self.node.source
 
     @property
     def scope(self) -> str:
-        """The module path in which this tensor was made, such as ``0.linear``."""
+        """Module path in which this tensor was made, such as ``0.linear``."""
         return self.node.scope
 
     def __repr__(self) -> str:
@@ -287,14 +287,14 @@ class Tensor:
 
 
 class Owner(Protocol):
-    """What holds the current value of a storage in place of the host."""
+    """Holder of a storage's current value in place of the host."""
 
     def fetch(self) -> None:
-        """Bring the host's bytes up to date."""
+        """Update the host's bytes."""
 
 
 class Storage:
-    """A C-order array, aligned to 64 bytes, that never moves.
+    """C-order array, aligned to 64 bytes, at a fixed address.
 
     Writing through `write` keeps shape, dtype and address. `name` is empty until the
     leaf's place in a module is known: only then does the leaf's path exist. While a
@@ -309,7 +309,7 @@ class Storage:
 
     @property
     def array(self) -> npt.NDArray[Any]:
-        """The host's array, which the host owns from now on."""
+        """Host array, to which ownership returns."""
         owner = AWAY.pop(ref(self), None) if AWAY else None
         if owner is not None:
             owner.fetch()
@@ -317,20 +317,20 @@ class Storage:
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """Size in bytes."""
         return int(self._array.nbytes)
 
     @property
     def address(self) -> int:
-        """Where the first element is."""
+        """Address of the first element."""
         return int(self._array.ctypes.data)
 
     def bytes(self) -> npt.NDArray[Any]:
-        """The host's array as it is, whoever owns the value."""
+        """Host array as it is, whoever owns the value."""
         return self._array
 
     def copy(self) -> npt.NDArray[Any]:
-        """A copy of the current value; its owner stays."""
+        """Return a copy of the current value; its owner stays."""
         owner = AWAY.get(ref(self))
         if owner is not None:
             owner.fetch()
@@ -367,12 +367,12 @@ A plain dict, so that native code sees at once that nothing is away.
 
 
 def send_away(storage: Storage, owner: Owner) -> None:
-    """Let `owner` hold the value of `storage` from now on, for as long as it lives."""
+    """Make `owner` the holder of the value of `storage` while it lives."""
     AWAY[ref(storage, AWAY.pop)] = owner
 
 
 def bring_home() -> None:
-    """Let the host own every storage: ahead of code that uses their addresses."""
+    """Move the values of every storage to the host, before their addresses are used."""
     for key in list(AWAY):
         owner = AWAY.pop(key, None)
         if owner is not None:
@@ -380,37 +380,37 @@ def bring_home() -> None:
 
 
 class Input(Tensor):
-    """A value given at each call."""
+    """Leaf whose value is given at each call."""
 
     __slots__ = ()
 
     @property
     def name(self) -> str:
-        """The keyword under which a call takes it."""
+        """Keyword under which a call takes it."""
         name: str = self.node.attrs["name"]
         return name
 
 
 class Stored(Tensor):
-    """A leaf with storage of its own."""
+    """Leaf with storage of its own."""
 
     __slots__ = ()
 
     @property
     def name(self) -> str:
-        """The path under which it is saved, such as ``0.weight``."""
+        """Path under which it is saved, such as ``0.weight``."""
         name: str = self.storage.name or self.node.attrs["name"]
         return name
 
     @property
     def storage(self) -> Storage:
-        """The bytes that all executables share."""
+        """Bytes that all executables share."""
         storage: Storage = self.node.attrs["storage"]
         return storage
 
     @property
     def value(self) -> npt.NDArray[Any]:
-        """A read-only copy of the current value; assign to it to write."""
+        """Read-only copy of the current value; assign to it to write."""
         copy = self.storage.copy()
         copy.flags.writeable = False
         return copy
@@ -421,43 +421,43 @@ class Stored(Tensor):
 
 
 class Parameter(Stored):
-    """A leaf that training changes."""
+    """Leaf changed by training."""
 
     __slots__ = ()
 
     @property
     def trainable(self) -> bool:
-        """Whether Trainer changes it by default."""
+        """Whether Trainer updates it by default."""
         return bool(self.node.attrs["trainable"])
 
 
 class State(Stored):
-    """A leaf that updates change: a running mean, a counter, an optimiser's moment."""
+    """Leaf changed by updates: a running mean, a counter, an optimiser's moment."""
 
     __slots__ = ()
 
 
 class Constant(Tensor):
-    """A leaf whose value is known when the graph is built."""
+    """Leaf whose value is known when the graph is built."""
 
     __slots__ = ()
 
     @property
     def value(self) -> npt.NDArray[Any]:
-        """The value, read-only."""
+        """Value, read-only."""
         value: npt.NDArray[Any] = self.node.attrs["value"]
         return value
 
 
 def seen_through(tensor: Tensor) -> Tensor:
-    """The first tensor below `tensor` that is no view of another."""
+    """Return the first tensor below views of `tensor`."""
     while isinstance(tensor.op.code, View):
         tensor = tensor.inputs[0]
     return tensor
 
 
 def static_shape(shape: Shape) -> tuple[int, ...] | None:
-    """`shape` if it holds numbers only, else None."""
+    """Return `shape` if it holds numbers only, else None."""
     dims: list[int] = []
     for dim in shape:
         if not isinstance(dim, int):

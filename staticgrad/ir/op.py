@@ -1,4 +1,4 @@
-"""The record that defines one operation in one place.
+"""Record of an operation: its definition in one place.
 
 ``define(...)`` puts an Op into the table ``OPS``. Everything that treats an operation
 reads this record: the type rules, differentiation, the reference target, the tests, and
@@ -160,7 +160,7 @@ class Scan(Formula):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a buffer is read: the element at index i is at ``offset + sum(i * strides)``.
+    """Strided layout: the element at index i is at ``offset + sum(i * strides)``.
 
     Offset and strides count elements and may be symbolic or negative.
     """
@@ -171,7 +171,7 @@ class Layout:
 
     @staticmethod
     def contiguous(shape: Shape) -> Layout:
-        """C order."""
+        """Return the layout of C order."""
         strides: list[Dim] = []
         step: Dim = 1
         for dim in reversed(shape):
@@ -204,7 +204,7 @@ class View(Code):
     def of(
         self, source: Layout, shape: Shape, attrs: Mapping[str, Any]
     ) -> Layout | None:
-        """The result's layout, given that of the input and the node's attributes."""
+        """Return the result's layout, from the input's and the node's attributes."""
         others = {name: value for name, value in attrs.items() if name != "shape"}
         return self.layout(source, shape, **others)
 
@@ -218,7 +218,7 @@ class After(Code):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Input number `input` fills the region of the result that `region` describes."""
+    """Region of the result, described by `region`, that input number `input` fills."""
 
     input: int
     region: Layout
@@ -398,13 +398,13 @@ class Control(Code):
 
 
 def snapshot_words(snapshots: int) -> int:
-    """How many int64 say which states of a loop are kept (revolve.py)."""
+    """Return the number of int64 that record a loop's snapshots."""
     return 16 + 3 * snapshots
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Arguments that an op must handle: arrays by position, attributes by keyword.
+    """Sample arguments of an op: arrays by position, attributes by keyword.
 
     `grad` says whether derivatives are checked there (not at kinks or special values).
     `ulp` is the error allowed to the cpu target against `numpy` in float32/float64.
@@ -418,7 +418,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """Arguments that an op must refuse with `error` and a message holding `match`."""
+    """Invalid arguments: the op must raise `error` with a message holding `match`."""
 
     args: tuple[Any, ...]
     attrs: dict[str, Any]
@@ -435,7 +435,7 @@ Its shape and dtype rules are given ``graphs`` as well.
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One operation. See the module docstring for the rules."""
+    """Operation; see the module docstring for the rules."""
 
     name: str
     shape: Callable[..., Any]

@@ -22,7 +22,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class FloorDiv:
-    """The atom ``numerator // denominator``."""
+    """Atom ``numerator // denominator``."""
 
     numerator: Dim
     denominator: Dim
@@ -41,7 +41,7 @@ def _order(monomial: Monomial) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True, init=False, eq=False)
 class Size:
-    """A polynomial with integer coefficients over named sizes.
+    """Polynomial with integer coefficients over named sizes.
 
     >>> n = Size.symbol("n")
     >>> 2 * n + n == 3 * n
@@ -61,7 +61,7 @@ class Size:
 
     @staticmethod
     def symbol(name: str) -> Size:
-        """The size called `name`."""
+        """Return the size called `name`."""
         return Size(((((name, 1),), 1),))
 
     def __hash__(self) -> int:
@@ -125,7 +125,7 @@ class Size:
         return floor_divide(other, self)
 
     def symbols(self) -> frozenset[str]:
-        """The names that this size depends on."""
+        """Return the names that this size depends on."""
         found: set[str] = set()
         for monomial, _ in self.terms:
             for atom, _ in monomial:
@@ -133,7 +133,7 @@ class Size:
         return frozenset(found)
 
     def evaluate(self, values: Mapping[str, int]) -> int:
-        """The number that this size is when its symbols have `values`."""
+        """Return the number that this size is when its symbols have `values`."""
         total = 0
         for monomial, count in self.terms:
             for atom, power in monomial:
@@ -153,7 +153,7 @@ Dim: TypeAlias = int | Size
 Shape: TypeAlias = tuple[Dim, ...]
 
 
-_DIMS = (int, np.integer, Size)  # a union would be made anew at each test
+_DIMS = (int, np.integer, Size)  # isinstance would rebuild a union at each test
 
 
 def _is_dim(value: object) -> bool:
@@ -161,18 +161,18 @@ def _is_dim(value: object) -> bool:
 
 
 def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
-    """The number that `dim` is when its symbols have `values`."""
+    """Return the number that `dim` is when its symbols have `values`."""
     return dim if isinstance(dim, int) else dim.evaluate(values)
 
 
 def symbols(dims: tuple[Dim, ...]) -> frozenset[str]:
-    """The names that any of `dims` depends on."""
+    """Return the names that any of `dims` depends on."""
     names = (d.symbols() for d in dims if isinstance(d, Size))
     return frozenset().union(*names)
 
 
 def guessed(dim: Dim, size: int) -> int:
-    """The number that `dim` is if each of its symbols is `size`.
+    """Return the value of `dim` if each of its symbols is `size`.
 
     >>> guessed(3 * Size.symbol("n"), 32)
     96
@@ -181,7 +181,7 @@ def guessed(dim: Dim, size: int) -> int:
 
 
 def product(dims: tuple[Dim, ...]) -> Dim:
-    """The product of `dims`; 1 for none.
+    """Return the product of `dims`; 1 for none.
 
     >>> product((2, Size.symbol("n"), 3))
     Size('6*n')
@@ -193,7 +193,7 @@ def product(dims: tuple[Dim, ...]) -> Dim:
 
 
 def floor_divide(numerator: Dim, denominator: Dim) -> Dim:
-    """``numerator // denominator``, exact where the division comes out even.
+    """Return ``numerator // denominator``, exact where the division has no remainder.
 
     >>> n = Size.symbol("n")
     >>> floor_divide(6 * n, 4), floor_divide(6 * n + 4, 3)
@@ -213,7 +213,7 @@ def floor_divide(numerator: Dim, denominator: Dim) -> Dim:
 
 
 def exact_divide(numerator: Dim, denominator: Dim) -> Dim | None:
-    """The size q with ``q * denominator == numerator`` for every value, or None.
+    """Return the size q with ``q * denominator == numerator`` for every value, or None.
 
     The denominator has to be a single term; a sum divides only itself.
     """
@@ -226,7 +226,7 @@ def exact_divide(numerator: Dim, denominator: Dim) -> Dim | None:
 
 
 def reduced(numerator: Dim, denominator: Dim) -> tuple[Dim, Dim]:
-    """Both without the factors that all their terms have in common.
+    """Return both divided by the factors that all their terms have in common.
 
     >>> n, m = Size.symbol("n"), Size.symbol("m")
     >>> reduced(6 * n * m, 4 * n)
@@ -243,7 +243,7 @@ def reduced(numerator: Dim, denominator: Dim) -> tuple[Dim, Dim]:
 
 
 def equal_if_even(left: Dim, right: Dim) -> bool:
-    """Whether both are equal for all values for which their divisions come out even.
+    """Whether both are equal for all values for which their divisions are exact.
 
     >>> n = Size.symbol("n")
     >>> equal_if_even(n // 2 * 2, n), equal_if_even(n // 2, n)
@@ -254,13 +254,13 @@ def equal_if_even(left: Dim, right: Dim) -> bool:
 
 
 def has_division(dim: Dim) -> bool:
-    """Whether a division that may not come out even is part of `dim`."""
+    """Whether `dim` contains a division that may have a remainder."""
     atoms = (atom for monomial, _ in _terms(dim) for atom, _ in monomial)
     return any(isinstance(atom, FloorDiv) for atom in atoms)
 
 
 def _ratio(dim: Dim) -> tuple[Dim, Dim]:
-    """Numerator and denominator of `dim`, were its divisions those of fractions."""
+    """Return numerator and denominator of `dim`, with divisions as fractions."""
     over: Dim = 0
     under: Dim = 1
     for monomial, count in _terms(dim):
@@ -281,7 +281,7 @@ def _atom_ratio(atom: Atom) -> tuple[Dim, Dim]:
 
 
 def _divided(numerator: Dim, denominator: Dim) -> tuple[Dim, Dim]:
-    """(q, r) with ``q * denominator + r == numerator``; r is what does not divide."""
+    """Return (q, r) with ``q * denominator + r == numerator``, r the remainder."""
     parts = _terms(denominator)
     if len(parts) != 1:
         return 0, numerator
@@ -343,7 +343,7 @@ def _atom_value(atom: Atom, values: Mapping[str, int]) -> int:
 
 
 def _side(dim: Dim) -> str:
-    """`dim` as one side of a division."""
+    """Return `dim` as one side of a division."""
     single = isinstance(dim, int) or (len(dim.terms) == 1 and not has_division(dim))
     return str(dim) if single else f"({dim})"
 

@@ -1,4 +1,4 @@
-"""Where in the user's program a node was made."""
+"""Source locations: the user's line that made a node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent)
 _COMPILER = str(Path(_PACKAGE).parent / "compiler")
 _SITE = Path(np.__file__).resolve().parent.parent
 _CALLERS = [str(_SITE / name) for name in ("numpy", "scipy", "numba")]
-# ours, and those that call us on behalf of a line of the user's
+# our packages, and those that call us for a line of the user's
 _HIDDEN = tuple(folder + os.sep for folder in (_PACKAGE, _COMPILER, *_CALLERS))
 _LIBRARY = str(Path(os.__file__).resolve().parent) + os.sep  # copy, pickle, functools
 _INSTALLED = ("site-packages", "dist-packages")
@@ -24,10 +24,9 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """File and line of the user's code, and the function of ours that is called there.
+    """File and line of the user's code, and the public function called there.
 
-    `call` is given where the op alone would say little: "take" for the check of its
-    indices.
+    `call` is set where the op's name says little: "take" for a check of indices.
     """
 
     file: str
@@ -41,7 +40,7 @@ class Source:
 
 @dataclass(slots=True)
 class Origin:
-    """Line and scope of the node that new nodes are derived from: they share them."""
+    """Line and scope that nodes derived from a node inherit."""
 
     source: Source | None = None
     scope: str = ""
@@ -52,7 +51,7 @@ DERIVED: ContextVar[Origin | None] = ContextVar("derived", default=None)
 
 
 def here() -> Source | None:
-    """The line of the node being derived from, else the user's innermost line."""
+    """Return the line of the node derived from, else the user's innermost line."""
     origin = DERIVED.get()
     if origin is not None:
         return origin.source
@@ -67,17 +66,17 @@ def here() -> Source | None:
 
 @cache
 def _hidden(file: str) -> bool:
-    """Whether no line of this file is one of the user's program."""
+    """Whether a file is not part of the user's program."""
     if file.startswith(_LIBRARY):
         return not file.startswith(_INSTALLED, len(_LIBRARY))
     return file.startswith(_HIDDEN)
 
 
 def called(source: Source | None, name: str) -> str:
-    """The function that the user called, or else `name`."""
+    """Return the function that the user called, or else `name`."""
     return name if source is None or not source.call else source.call
 
 
 def at(source: Source | None) -> str:
-    """`` at trainer.py:41``, or nothing where the line is unknown."""
+    """Return `` at trainer.py:41``, or nothing if the line is unknown."""
     return "" if source is None else f"  at {source}"

@@ -65,7 +65,7 @@ class TensorType:
 
 
 def as_dtype(dtype: npt.DTypeLike) -> DType:
-    """`dtype` as a NumPy dtype in native byte order, if staticgrad supports it."""
+    """Return `dtype` as a supported NumPy dtype in native byte order."""
     try:
         found = np.dtype(dtype).newbyteorder("=")
     except TypeError as error:
@@ -81,7 +81,7 @@ def _unsupported(name: str) -> DTypeError:
 
 
 def require_range(what: str, dtype: DType, value: int | npt.NDArray[Any]) -> None:
-    """Raise DTypeError, naming `what`, for integers that an integer `dtype` lacks."""
+    """Raise DTypeError, naming `what`, for integers outside the range of `dtype`."""
     if kind_of(dtype) not in "iu":
         return
     limits = np.iinfo(dtype)
@@ -100,7 +100,7 @@ def _extremes(array: npt.NDArray[Any]) -> tuple[int, ...]:
 
 
 def kind_of(dtype: DType) -> str:
-    """NumPy's letter of the kind, "f" for bfloat16 too (which says "V" of itself).
+    """Return NumPy's letter of the kind; "f" for bfloat16, which says "V".
 
     >>> kind_of(BFLOAT16), kind_of(INT32)
     ('f', 'i')
@@ -110,17 +110,17 @@ def kind_of(dtype: DType) -> str:
 
 
 def is_float(dtype: DType) -> bool:
-    """True for the floating-point dtypes, the 16-bit ones among them."""
+    """Whether a dtype is floating-point, the 16-bit ones included."""
     return dtype.kind in "fV"
 
 
 def is_half(dtype: DType) -> bool:
-    """True for float16 and bfloat16, which are stored only."""
+    """Whether a dtype is float16 or bfloat16, which are stored only."""
     return dtype.itemsize == 2 and dtype.kind in "fV"
 
 
 def computed(dtype: DType) -> DType:
-    """The dtype in which values of `dtype` are computed: float32 for the 16-bit ones.
+    """Return the dtype to compute values of `dtype` in: float32 for 16-bit ones.
 
     >>> print(computed(BFLOAT16), computed(FLOAT64))
     float32 float64
@@ -129,7 +129,7 @@ def computed(dtype: DType) -> DType:
 
 
 def largest(dtype: DType) -> float:
-    """The largest finite number of a floating-point dtype.
+    """Return the largest finite number of a floating-point dtype.
 
     >>> largest(FLOAT16)
     65504.0
@@ -138,7 +138,7 @@ def largest(dtype: DType) -> float:
 
 
 def smallest_normal(dtype: DType) -> float:
-    """The smallest positive number of a floating-point dtype that has all digits.
+    """Return the smallest positive number of a floating-point dtype with all digits.
 
     >>> smallest_normal(FLOAT16) == 2**-14
     True
@@ -147,7 +147,7 @@ def smallest_normal(dtype: DType) -> float:
 
 
 def digits(dtype: DType) -> int:
-    """The binary digits of a floating-point dtype, the first one included.
+    """Return the binary digits of a floating-point dtype, the first one included.
 
     >>> digits(FLOAT16), digits(BFLOAT16), digits(FLOAT32)
     (11, 8, 24)
@@ -160,7 +160,7 @@ def _limits(dtype: DType) -> Any:
 
 
 def promote(types: Sequence[TensorType]) -> tuple[DType, bool]:
-    """NumPy's result dtype of `types` (NEP 50), and whether it is weak.
+    """Return NumPy's result dtype of `types` (NEP 50), and whether it is weak.
 
     bfloat16 promotes with other dtypes as float16 does: to itself with 8-bit integers,
     to float32 with 16-bit ones, to float64 with wider ones; with float16 to float32.
@@ -181,7 +181,7 @@ def _common(parts: Sequence[Any]) -> DType:
 
 
 def broadcast_shapes(shapes: Sequence[Shape]) -> Shape:
-    """NumPy's broadcast shape; different symbols never broadcast.
+    """Return NumPy's broadcast shape; different symbols never broadcast.
 
     Raises ShapeError, with the two dimensions that differ.
     """
@@ -199,7 +199,7 @@ def broadcast_shapes(shapes: Sequence[Shape]) -> Shape:
 
 
 def normalize_axis(axis: int, rank: int) -> int:
-    """`axis` counted from the front; ShapeError if it is not within `rank`."""
+    """Return `axis` counted from the front; ShapeError if it is not within `rank`."""
     number = _axis_number(axis)
     if rank == 0:
         raise ShapeError(f"an array that has axes, got axis {number} of a scalar")
@@ -216,14 +216,14 @@ def _axis_number(axis: Any) -> int:
 
 
 def axis_tuple(axis: int | Sequence[int]) -> tuple[int, ...]:
-    """One axis or several, as a tuple; ShapeError for what is no integer."""
+    """Return one axis or several, as a tuple; ShapeError for what is no integer."""
     if isinstance(axis, Iterable) and np.ndim(axis) and not isinstance(axis, str):
         return tuple(_axis_number(a) for a in axis)
     return (_axis_number(axis),)
 
 
 def normalize_axes(axis: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
-    """NumPy's ``axis=`` argument as a sorted tuple of axes; None means all."""
+    """Return NumPy's ``axis=`` argument as a sorted tuple of axes; None means all."""
     if axis is None:
         return tuple(range(rank))
     axes = axis_tuple(axis)

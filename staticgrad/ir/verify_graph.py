@@ -1,4 +1,4 @@
-"""The verifier of graphs: what every pass must leave true.
+"""Verifier of graphs: invariants that every pass preserves.
 
 * each node comes after its inputs (no cycle);
 * each op's type rules, run again, give the types that the node carries;
@@ -38,7 +38,7 @@ def verify_graph(
     known: set[Node] | None = None,
     outer: frozenset[str] = frozenset(),
 ) -> None:
-    """Raise CompilerBug where `graph` breaks a rule of this module.
+    """Raise CompilerBug where `graph` violates a rule of this module.
 
     `known` holds nodes whose own rules were checked before; it is filled. As nodes are
     immutable, a pipeline checks each of them once. `outer` names the symbols that the
@@ -71,7 +71,7 @@ def _check_inputs(graph: Graph) -> frozenset[str]:
 
 
 def _check_nested(node: Node, graph: Graph) -> None:
-    """A nested graph has nothing of its own: no stored leaves, no updates."""
+    """Raise if a nested graph has stored leaves or updates."""
     if graph.updates:
         raise CompilerBug(f"nested graphs require no updates, got one in {node}")
     for inner in graph.nodes:
@@ -114,7 +114,7 @@ def _check_node(node: Node, bound: frozenset[str]) -> None:
 
 
 def node_symbols(node: Node) -> set[str]:
-    """The names of sizes in the node's types and attributes."""
+    """Return the names of sizes in the node's types and attributes."""
     found: set[str] = set()
     for type_ in node.types:
         for dim in type_.shape:
@@ -188,7 +188,7 @@ def _check_index(node: Node) -> None:
 
 
 def checked_extent(index: Tensor) -> Dim | None:
-    """The extent that `index` is known to lie in, or None if it was not checked."""
+    """Return the extent that `index` is known to lie in; None if unchecked."""
     while isinstance(index.op.code, View):
         index = index.inputs[0]
     if not isinstance(index.op.code, IndexCheck):

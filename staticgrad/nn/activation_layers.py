@@ -8,15 +8,15 @@ from staticgrad.nn.module import Module
 
 
 class Identity(Module):
-    """``x``."""
+    """Identity: ``x``."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """The input itself."""
+        """Return the input."""
         return x
 
 
 class LeakyReLU(Module):
-    """X above 0, ``negative_slope * x`` below."""
+    """Leaky ReLU: ``x`` above 0, ``negative_slope * x`` below."""
 
     def __init__(self, negative_slope: float = 0.01) -> None:
         self.negative_slope = negative_slope
@@ -25,12 +25,12 @@ class LeakyReLU(Module):
         return f"LeakyReLU({self.negative_slope})"
 
     def forward(self, x: Tensor) -> Tensor:
-        """Elementwise."""
+        """Apply it elementwise."""
         return ops.leaky_relu(x, self.negative_slope)
 
 
 class ELU(Module):
-    """X above 0, ``alpha (exp(x) - 1)`` below."""
+    """Exponential linear unit: ``x`` above 0, ``alpha (exp(x) - 1)`` below."""
 
     def __init__(self, alpha: float = 1.0) -> None:
         self.alpha = alpha
@@ -39,45 +39,45 @@ class ELU(Module):
         return f"ELU({self.alpha})"
 
     def forward(self, x: Tensor) -> Tensor:
-        """Elementwise."""
+        """Apply it elementwise."""
         return ops.elu(x, self.alpha)
 
 
 class GELU(Module):
-    """X times the normal distribution function; by tanh if `approximate` is "tanh"."""
+    """Gaussian error linear unit: ``x Phi(x)``, Phi the normal distribution."""
 
     def __init__(self, approximate: str = "none") -> None:
         self.approximate = approximate
 
     def forward(self, x: Tensor) -> Tensor:
-        """Elementwise."""
+        """Apply it elementwise."""
         return ops.gelu(x, approximate=self.approximate)
 
 
 class SiLU(Module):
-    """``x sigmoid(x)``."""
+    """Sigmoid linear unit: ``x sigmoid(x)``."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Elementwise."""
+        """Apply it elementwise."""
         return ops.silu(x)
 
 
 class Softplus(Module):
-    """``log(1 + exp(x))``."""
+    """Softplus ``log(1 + exp(x))``."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Elementwise."""
+        """Apply it elementwise."""
         return ops.softplus(x)
 
 
 class Softmax(Module):
-    """``exp(x) / sum(exp(x))`` along `axis`."""
+    """Softmax ``exp(x) / sum(exp(x))`` along `axis`."""
 
     def __init__(self, axis: int = -1) -> None:
         self.axis = axis
 
     def forward(self, x: Tensor) -> Tensor:
-        """Along the axis."""
+        """Apply it along the axis."""
         return ops.softmax(x, axis=self.axis)
 
 

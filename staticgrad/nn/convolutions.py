@@ -37,7 +37,7 @@ def conv1d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Every filter of `weight` at every place of a sequence; see `conv2d`.
+    """Convolve a sequence with the filters of `weight`; see `conv2d`.
 
     `x` is (batch, channels, length), `weight` (filters, channels / groups, width).
 
@@ -58,7 +58,7 @@ def conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Every filter of `weight` at every place of an image.
+    """Convolve an image with the filters of `weight`.
 
     ``y[n, k, p, q]`` is the sum over c, r, s of ``x[n, c, p * stride + r * dilation -
     padding, ...] * weight[k, c, r, s]``, plus ``bias[k]``; outside of the image x is 0.
@@ -89,7 +89,7 @@ def _conv(
     stride: Any, padding: Any, dilation: Any, groups: int,
 ) -> Tensor:  # fmt: skip
     image, w, *rest = promoted(*(t for t in (x, weight, bias) if t is not None))
-    kernels = kernels_last(name, w, rank)
+    kernels = kernels_last(name, w, rank)  # (height, width, channels, filters)
     strides = per_axis(name, "stride", stride, rank)
     spread = per_axis(name, "dilation", dilation, rank)
     widths = paddings(name, padding, known_window(name, w), strides, spread)
@@ -124,7 +124,7 @@ def conv_transpose1d(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Tensor:
-    """What the gradient of `conv1d` is to its input; see `conv_transpose2d`.
+    """Compute the gradient of `conv1d` by its input; see `conv_transpose2d`.
 
     >>> import staticgrad as sg
     >>> x, w = sg.input("x", ("batch", 8, 50)), sg.input("w", (8, 3, 4))
@@ -147,7 +147,7 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Tensor:
-    """Every pixel of an image times a kernel, added up `stride` pixels apart.
+    """Compute a transposed convolution: pixels times kernels, `stride` apart.
 
     It is the transpose of the linear map that `conv2d` with the same arguments is.
     `weight` is (channels of x, channels of the result / groups, height, width). The
@@ -180,13 +180,13 @@ def _transposed(
     if any(m >= max(s, d) for m, s, d in zip(more, strides, spread, strict=True)):
         rule = f"an output_padding less than the stride or the dilation, got {more}"
         raise shape_error(name, (), f"{rule}, {strides} and {spread}")
-    given = channels_last(name, image, rank)
+    given = channels_last(name, image, rank)  # (batch, height, width, channels)
     edges = zip(widths, more, strides, strict=True)
     ends = [_end(high, extra, step) for (_, high), extra, step in edges]
     low = in_two(tuple(a for a, _ in widths), rank, 0)
     high, more, empty = (in_two(part, rank, 0) for part in zip(*ends, strict=True))
     steps, gaps = in_two(strides, rank), in_two(spread, rank)
-    size: list[Dim] = []
+    size: list[Dim] = []  # height and width of the result
     for axis, extra in enumerate(more):
         span = gaps[axis] * (kernels.shape[axis] - 1) + 1
         before = (given.shape[1 + axis] - 1) * steps[axis] + span
@@ -195,14 +195,14 @@ def _transposed(
         rule = f"a padding that leaves pixels, got {padding!r}"
         raise shape_error(name, (image, w), rule)
     attrs = geometry(steps, low, high, gaps, groups)
-    y = conv_input(given, kernels, tuple(size), **attrs)
+    y = conv_input(given, kernels, tuple(size), **attrs)  # channels last
     if any(empty):
         y = pad(y, ((0, 0), *((0, rows) for rows in empty), (0, 0)))
     return channels_first(_biased(name, y, rest), image, rank)
 
 
 def _end(high: int, extra: int, stride: int) -> tuple[int, int, int]:
-    """Padding at an end, pixels beyond it, and those that no window reaches.
+    """Return padding at an end, pixels beyond it, and those that no window reaches.
 
     A stride has room for less than itself; more pixels make the padding smaller first.
     """

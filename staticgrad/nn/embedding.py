@@ -1,4 +1,4 @@
-"""Embedding: a row of a table for each integer."""
+"""Embedding: table lookup by integers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,18 @@ from staticgrad.ops.promotion import as_tensor
 
 
 class Embedding(Module):
-    """``weight[index]``: integers (...) -> (..., features).
+    """Table lookup ``weight[index]``: integers (...) -> (..., features).
 
     `weight` is (entries, features) and starts standard normal, as PyTorch's. An index
     outside of the table is an IndexOutOfRange while the graph runs. Rows that no index
     names get the gradient 0; those named several times the sum.
+
+    >>> import staticgrad as sg
+    >>> index = sg.input("index", ("batch", 7), dtype="int64")
+    >>> with sg.Graph(seed=0):
+    ...     layer = sg.nn.Embedding(100, 8)
+    >>> print(layer(index).type)
+    float32[batch, 7, 8]
     """
 
     def __init__(self, entries: int, features: int) -> None:
@@ -36,7 +43,7 @@ class Embedding(Module):
         return f"Embedding({entries}, {features})"
 
     def forward(self, index: Tensor) -> Tensor:
-        """The rows."""
+        """Return the rows at `index`."""
         index = as_tensor(index)
         if kind_of(index.dtype) not in "iu":
             raise DTypeError(

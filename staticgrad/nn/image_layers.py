@@ -19,7 +19,7 @@ from staticgrad.nn.window_geometry import Ints, per_axis
 
 
 class _Convolution(Module):
-    """A `function` of sg.nn with its arguments and parameters."""
+    """Base of convolutions: a function of sg.nn with its arguments and parameters."""
 
     rank = 2
     transposed = False
@@ -61,7 +61,7 @@ class _Convolution(Module):
         return f"{type(self).__name__}({', '.join(texts)})"
 
     def forward(self, x: Tensor) -> Tensor:
-        """The filters at every place, and the bias."""
+        """Apply the convolution and add the bias."""
         return self._applied(x)
 
     def _applied(self, x: Tensor, **others: Any) -> Tensor:
@@ -81,24 +81,31 @@ def _check_channels(name: str, before: int, after: int, groups: int) -> None:
 
 
 class Conv2d(_Convolution):
-    """``conv2d(x, weight, bias)``: (batch, in, height, width) -> (batch, out, ...).
+    """Convolution of images: (batch, in, height, width) -> (batch, out, ...).
 
     `weight` is (out_channels, in_channels / groups, height, width), `bias`
     (out_channels,) or None. The arguments are those of `sg.nn.conv2d`.
+
+    >>> import staticgrad as sg
+    >>> x = sg.input("x", ("batch", 3, 8, 8))
+    >>> with sg.Graph(seed=0):
+    ...     layer = sg.nn.Conv2d(3, 16, 3, padding=1)
+    >>> print(layer(x).type)
+    float32[batch, 16, 8, 8]
     """
 
     function = staticmethod(convolutions.conv2d)
 
 
 class Conv1d(_Convolution):
-    """``conv1d(x, weight, bias)``: (batch, in, length) -> (batch, out, ...)."""
+    """Convolution of sequences: (batch, in, length) -> (batch, out, ...)."""
 
     rank = 1
     function = staticmethod(convolutions.conv1d)
 
 
 class _Transposed(_Convolution):
-    """What the transposed ones have beside: a choice among sizes of the result."""
+    """Base of transposed convolutions, which choose among sizes of the result."""
 
     transposed = True
 
@@ -112,29 +119,36 @@ class _Transposed(_Convolution):
         self.output_padding = output_padding
 
     def forward(self, x: Tensor) -> Tensor:
-        """The kernels of all elements, added up, and the bias."""
+        """Apply the transposed convolution and add the bias."""
         return self._applied(x, output_padding=self.output_padding)
 
 
 class ConvTranspose2d(_Transposed):
-    """``conv_transpose2d(x, weight, bias)``.
+    """Transposed convolution of images.
 
     `weight` is (in_channels, out_channels / groups, height, width). The arguments are
     those of `sg.nn.conv_transpose2d`.
+
+    >>> import staticgrad as sg
+    >>> x = sg.input("x", ("batch", 16, 4, 4))
+    >>> with sg.Graph(seed=0):
+    ...     layer = sg.nn.ConvTranspose2d(16, 3, 2, stride=2)
+    >>> print(layer(x).type)
+    float32[batch, 3, 8, 8]
     """
 
     function = staticmethod(convolutions.conv_transpose2d)
 
 
 class ConvTranspose1d(_Transposed):
-    """``conv_transpose1d(x, weight, bias)``; see ConvTranspose2d."""
+    """Transposed convolution of sequences; see ConvTranspose2d."""
 
     rank = 1
     function = staticmethod(convolutions.conv_transpose1d)
 
 
 class _Pool(Module):
-    """A function of windows with its arguments."""
+    """Base of pools: a function of windows with its arguments."""
 
     function: Any
 
@@ -148,37 +162,42 @@ class _Pool(Module):
         return f"{type(self).__name__}({', '.join(texts)})"
 
     def forward(self, x: Tensor) -> Tensor:
-        """The function over all windows."""
+        """Apply the function to all windows."""
         result: Tensor = self.function(x, self.kernel_size, self.stride, **self.others)
         return result
 
 
 class MaxPool2d(_Pool):
-    """``max_pool2d(x, kernel_size, stride, padding=, dilation=, ceil_mode=)``."""
+    """Max pooling of images; the arguments are those of `max_pool2d`.
+
+    >>> import staticgrad as sg
+    >>> print(sg.nn.MaxPool2d(2)(sg.input("x", ("batch", 3, 8, 8))).type)
+    float32[batch, 3, 4, 4]
+    """
 
     function = staticmethod(pooling.max_pool2d)
 
 
 class MaxPool1d(_Pool):
-    """``max_pool1d(x, kernel_size, stride, padding=, dilation=, ceil_mode=)``."""
+    """Max pooling of sequences; the arguments are those of `max_pool1d`."""
 
     function = staticmethod(pooling.max_pool1d)
 
 
 class AvgPool2d(_Pool):
-    """``avg_pool2d(x, kernel_size, stride, padding=, ...)``."""
+    """Average pooling of images; the arguments are those of `avg_pool2d`."""
 
     function = staticmethod(pooling.avg_pool2d)
 
 
 class AvgPool1d(_Pool):
-    """``avg_pool1d(x, kernel_size, stride, padding=, ...)``."""
+    """Average pooling of sequences; the arguments are those of `avg_pool1d`."""
 
     function = staticmethod(pooling.avg_pool1d)
 
 
 class AdaptiveAvgPool2d(Module):
-    """``adaptive_avg_pool2d(x, output_size)``."""
+    """Average pooling of images to `output_size`; see `adaptive_avg_pool2d`."""
 
     def __init__(self, output_size: Any) -> None:
         self.output_size = output_size
@@ -187,12 +206,12 @@ class AdaptiveAvgPool2d(Module):
         return f"AdaptiveAvgPool2d({self.output_size!r})"
 
     def forward(self, x: Tensor) -> Tensor:
-        """The means of the windows."""
+        """Return the means of the windows."""
         return pooling.adaptive_avg_pool2d(x, self.output_size)
 
 
 class Flatten(Module):
-    """``flatten(x, start_dim, end_dim)``: by default all axes but the batch's."""
+    """Flattening of axes, by default all but the batch's; see `flatten`."""
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         self.start_dim, self.end_dim = start_dim, end_dim
@@ -202,7 +221,7 @@ class Flatten(Module):
         return "Flatten()" if plain else f"Flatten({self.start_dim}, {self.end_dim})"
 
     def forward(self, x: Tensor) -> Tensor:
-        """One axis for several."""
+        """Merge the axes into one."""
         return pooling.flatten(x, self.start_dim, self.end_dim)
 
 

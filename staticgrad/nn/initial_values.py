@@ -18,19 +18,19 @@ from staticgrad.ir.types import DType
 
 
 def uniform(shape: tuple[int, ...], bound: float) -> npt.NDArray[Any]:
-    """Uniform numbers in [-bound, bound), of the open graph's default dtype."""
+    """Draw uniform numbers in [-bound, bound), of the graph's default dtype."""
     generator, dtype = _generator()
     return generator.uniform(-bound, bound, shape).astype(dtype)
 
 
 def normal(shape: tuple[int, ...], scale: float = 1.0) -> npt.NDArray[Any]:
-    """Normal numbers of standard deviation `scale`, of the graph's default dtype."""
+    """Draw normal numbers of standard deviation `scale`, of the default dtype."""
     generator, dtype = _generator()
     return generator.normal(0, scale, shape).astype(dtype)
 
 
 def filled(shape: tuple[int, ...], value: float) -> npt.NDArray[Any]:
-    """One number everywhere, of the default dtype of the open graph, if there is one.
+    """Return an array of one value, of the open graph's default dtype, if there is one.
 
     Nothing is drawn.
     """

@@ -22,10 +22,16 @@ from staticgrad.ops.promotion import as_tensor
 
 
 class Linear(Module):
-    """``x @ weight.T + bias``: (..., inputs) -> (..., outputs).
+    """Affine map ``x @ weight.T + bias``: (..., inputs) -> (..., outputs).
 
     `weight` is (outputs, inputs), `bias` (outputs,) or None; both start uniform in
     +-1/sqrt(inputs), from the open graph's seed, in the graph's dtype.
+
+    >>> import staticgrad as sg
+    >>> with sg.Graph(seed=0):
+    ...     layer = sg.nn.Linear(3, 2)
+    >>> print(layer(sg.input("x", ("batch", 3))).type)
+    float32[batch, 2]
     """
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True) -> None:
@@ -48,7 +54,7 @@ class Linear(Module):
         return f"Linear({inputs}, {outputs}{bias})"
 
     def forward(self, x: Tensor) -> Tensor:
-        """The affine map of the last axis."""
+        """Return the affine map of the last axis."""
         x, inputs = as_tensor(x), self.weight.shape[1]
         if x.ndim == 0 or x.shape[-1] != inputs:
             raise ShapeError(
@@ -63,9 +69,15 @@ class Linear(Module):
 
 
 class Sequential(Module):
-    """Layers in a row; the parameters of layer i are named ``i.weight``...
+    """Chain of layers; the parameters of layer i are named ``i.weight``...
 
     Any callable of one tensor may stand among them.
+
+    >>> import staticgrad as sg
+    >>> with sg.Graph(seed=0):
+    ...     model = sg.nn.Sequential(sg.nn.Linear(3, 2), sg.nn.ReLU())
+    >>> print(model(sg.input("x", ("batch", 3))).type)
+    float32[batch, 2]
     """
 
     def __init__(self, *layers: Any) -> None:
@@ -82,7 +94,7 @@ class Sequential(Module):
         return self.length
 
     def __getitem__(self, index: int | slice) -> Any:
-        """Layer `index`, or, for a slice, a Sequential of the same layers."""
+        """Return layer `index`, or, for a slice, a Sequential of the same layers."""
         if isinstance(index, slice):
             return Sequential(*list(self)[index])
         return self.__dict__[str(range(self.length)[index])]
@@ -91,40 +103,47 @@ class Sequential(Module):
         return (self[index] for index in range(self.length))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Every layer after the other."""
+        """Apply every layer after the other."""
         for layer in self:
             x = layer(x)
         return x
 
 
 class ReLU(Module):
-    """``max(x, 0)``."""
+    """Rectified linear unit ``max(x, 0)``."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Elementwise."""
+        """Apply it elementwise."""
         return ops.relu(x)
 
 
 class Tanh(Module):
-    """``tanh(x)``."""
+    """Hyperbolic tangent ``tanh(x)``."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Elementwise."""
+        """Apply it elementwise."""
         return ops.tanh(x)
 
 
 class Sigmoid(Module):
-    """``1 / (1 + exp(-x))``."""
+    """Logistic sigmoid ``1 / (1 + exp(-x))``."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Elementwise."""
+        """Apply it elementwise."""
         return ops.sigmoid(x)
 
 
 class Dropout(Module):
-    """In training each element becomes 0 with probability `p`, else x / (1 - p).
+    """Dropout: zero each element with probability `p` in training, else x / (1 - p).
 
-    In evaluation the input passes as it is. The mask comes from the graph's stream.
+    In evaluation the input is returned unchanged. The mask comes from the graph's
+    stream.
+
+    >>> import staticgrad as sg
+    >>> with sg.Graph(seed=0):
+    ...     y = sg.nn.Dropout(0.5)(sg.ones(2))
+    >>> sg.compile(y, mode="eval", target="reference")()
+    array([1., 1.], dtype=float32)
     """
 
     def __init__(self, p: float = 0.5) -> None:
@@ -138,7 +157,7 @@ class Dropout(Module):
         return f"Dropout({self.p})"
 
     def forward(self, x: Tensor) -> Tensor:
-        """The masked, scaled input in train mode."""
+        """Mask and scale the input in train mode."""
         if self.p == 0:
             return x
         scale = 0.0 if self.p == 1 else 1 / (1 - self.p)

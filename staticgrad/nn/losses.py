@@ -32,7 +32,7 @@ def cross_entropy(
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """``-log softmax(logits)[label]``: (n, classes, ...) and (n, ...) -> scalar.
+    """Return ``-log softmax(logits)[label]``: (n, classes, ...) and (n, ...) -> scalar.
 
     `labels` are integers in 0..classes-1, or probabilities of the logits' shape.
     `weight` is a number for each class, (classes,). Integer labels that are
@@ -53,7 +53,7 @@ def cross_entropy(
     x, y = _floats(name, logits), as_tensor(labels)
     axis = _class_axis(name, x)
     _require_share(name, label_smoothing)
-    log_p = ops.log_softmax(x, axis=axis)
+    log_p = ops.log_softmax(x, axis=axis)  # (n, classes, ...)
     if not is_float(y.dtype):
         return _of_labels(
             name, log_p, y, axis, reduction, weight, ignore_index, label_smoothing
@@ -83,9 +83,14 @@ def nll_loss(
     weight: ArrayLike | None = None,
     ignore_index: int | None = None,
 ) -> Tensor:
-    """``-log_probabilities[label]``: (n, classes, ...) and integers (n, ...).
+    """Return ``-log_probabilities[label]``: (n, classes, ...) and integers (n, ...).
 
     `weight`, `ignore_index` and the mean are those of `cross_entropy`.
+
+    >>> import staticgrad as sg
+    >>> y = nll_loss(sg.log([[0.5, 0.5], [0.25, 0.75]]), [0, 1])
+    >>> round(float(sg.compile(y, target="reference")()), 4)
+    0.4904
     """
     name = "nll_loss"
     x = _floats(name, log_probabilities)
@@ -97,14 +102,26 @@ def nll_loss(
 
 @widened
 def mse_loss(x: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
-    """``(x - target)^2``; the shapes are equal (a broadcast here is a mistake)."""
+    """Return the squared error ``(x - target)^2`` of equal shapes.
+
+    >>> import staticgrad as sg
+    >>> y = mse_loss(sg.constant([1.0, 2.0]), sg.constant([0.0, 4.0]))
+    >>> float(sg.compile(y, target="reference")())
+    2.5
+    """
     difference = _difference("mse_loss", x, target)
     return _reduced("mse_loss", difference * difference, reduction)
 
 
 @widened
 def l1_loss(x: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
-    """``|x - target|``; the shapes are equal."""
+    """Return the absolute error ``|x - target|`` of equal shapes.
+
+    >>> import staticgrad as sg
+    >>> y = l1_loss(sg.constant([1.0, 2.0]), sg.constant([0.0, 4.0]))
+    >>> float(sg.compile(y, target="reference")())
+    1.5
+    """
     return _reduced("l1_loss", abs(_difference("l1_loss", x, target)), reduction)
 
 
@@ -112,10 +129,11 @@ def l1_loss(x: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
 def huber_loss(
     x: Tensor, target: Tensor, reduction: Reduction = "mean", delta: float = 1.0
 ) -> Tensor:
-    """``d^2 / 2`` where ``d = |x - target| <= delta``, else ``delta (d - delta / 2)``.
+    """Return the Huber loss: squared up to `delta`, linear beyond.
 
-    Huber, "Robust Estimation of a Location Parameter" (1964); the shapes are equal.
-    PyTorch's ``smooth_l1_loss(beta)`` is ``huber_loss(delta=beta) / beta``.
+    With ``d = |x - target|`` it is ``d^2 / 2`` where ``d <= delta``, else ``delta (d -
+    delta / 2)``. Huber, "Robust Estimation of a Location Parameter" (1964); the shapes
+    are equal. PyTorch's ``smooth_l1_loss(beta)`` is ``huber_loss(delta=beta) / beta``.
 
     >>> import staticgrad as sg
     >>> x = sg.input("x", ("batch",))
@@ -140,10 +158,15 @@ def binary_cross_entropy_with_logits(
     *,
     pos_weight: ArrayLike | None = None,
 ) -> Tensor:
-    """``-t log sigmoid(x) - (1 - t) log(1 - sigmoid(x))``, without overflow.
+    """Return ``-t log sigmoid(x) - (1 - t) log(1 - sigmoid(x))``, without overflow.
 
     Computed as ``(1 - t) x + softplus(-x)``; targets lie in 0..1, of any dtype. The
     first term is multiplied by `pos_weight`, which broadcasts to the logits' shape.
+
+    >>> import staticgrad as sg
+    >>> y = binary_cross_entropy_with_logits(sg.constant([0.0]), [1])
+    >>> round(float(sg.compile(y, target="reference")()), 4)
+    0.6931
     """
     name = "binary_cross_entropy_with_logits"
     x, t = _floats(name, logits), as_tensor(target)
@@ -160,15 +183,15 @@ def _of_labels(
     name: str, log_p: Tensor, labels: Tensor, axis: int, reduction: Reduction,
     weight: ArrayLike | None, ignore_index: int | None, smoothing: float,
 ) -> Tensor:  # fmt: skip
-    """The loss of integer labels, each with the weight of its class."""
+    """Return the loss of integer labels, each with the weight of its class."""
     kept = None
     if ignore_index is not None and kind_of(labels.dtype) in "iu":
         kept = ops.not_equal(labels.astype(INT64), ignore_index)
         labels = ops.where(kept, labels, 0)
-    hit = _hits(name, log_p, labels, axis)
+    hit = _hits(name, log_p, labels, axis)  # (n, classes, ...)
     classes = None if weight is None else _along(name, weight, log_p, axis)
     weighed = log_p if classes is None else log_p * classes
-    loss = -ops.sum(ops.where(hit, weighed, 0.0), axis=axis)
+    loss = -ops.sum(ops.where(hit, weighed, 0.0), axis=axis)  # (n, ...)
     if smoothing:
         even = ops.sum(weighed, axis=axis) / log_p.shape[axis]
         loss = (1 - smoothing) * loss - smoothing * even
@@ -177,14 +200,14 @@ def _of_labels(
     if reduction != "mean" or (kept is None and classes is None):
         return _reduced(name, loss, reduction)
     share = ops.where(hit, 1.0 if classes is None else classes, 0.0)
-    counted = ops.sum(share.astype(log_p.dtype), axis=axis)
+    counted = ops.sum(share.astype(log_p.dtype), axis=axis)  # (n, ...)
     if kept is not None:
         counted = ops.where(kept, counted, 0.0)
     return ops.sum(loss) / ops.sum(counted)
 
 
 def _hits(name: str, x: Tensor, labels: Tensor, axis: int) -> Tensor:
-    """Where `x` has the class of the label, by comparison of label and position."""
+    """Return where the position along `axis` equals the label: a one-hot mask."""
     if kind_of(labels.dtype) not in "iu":
         raise _no_labels(name, labels)
     expected = x.shape[:axis] + x.shape[axis + 1 :]
@@ -208,7 +231,7 @@ def _no_labels(name: str, labels: Tensor) -> DTypeError:
 
 
 def _along(name: str, weight: ArrayLike, x: Tensor, axis: int) -> Tensor:
-    """`weight`, a number for each class, along `axis` of `x`, in its dtype."""
+    """Return `weight`, a number for each class, along `axis` of `x`, in its dtype."""
     given = as_tensor(weight)
     if given.shape != (x.shape[axis],):
         raise ShapeError(
@@ -239,7 +262,7 @@ def _floats(name: str, value: ArrayLike) -> Tensor:
 
 
 def _difference(name: str, x: ArrayLike, target: ArrayLike) -> Tensor:
-    """``x - target``, floats of equal shapes."""
+    """Return ``x - target``, floats of equal shapes."""
     found, wanted = _floats(name, x), as_tensor(target)
     _require_same_shape(name, found, wanted)
     return found - wanted

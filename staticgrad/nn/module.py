@@ -1,4 +1,4 @@
-"""Module: parameters and sub-modules under names, and a computation over them.
+"""Module: named parameters and sub-modules, and a computation over them.
 
 Registration is plain attribute assignment: the tree is found by walking ``__dict__``
 (and the lists, tuples and dicts in it), so a Module needs no base ``__init__``.
@@ -24,7 +24,7 @@ from staticgrad.ir.node import Parameter, Stored
 from staticgrad.ir.source import at, here
 from staticgrad.nn.module_hooks import Handle, Hooks
 
-# What modules of other libraries have, and what takes its place here.
+# Names in other libraries' modules, and their equivalents here.
 ELSEWHERE = {
     "named_parameters": "parameters() is a dict by name",
     "state_dict": "keep {name: p.value for name, p in parameters().items()}, or all "
@@ -51,7 +51,7 @@ ELSEWHERE = {
 
 
 class Module:
-    """A part of a model. Subclasses assign attributes and define ``forward``.
+    """Part of a model; subclasses assign attributes and define ``forward``.
 
     >>> import staticgrad as sg
     >>> class Scaled(sg.nn.Module):
@@ -67,14 +67,14 @@ class Module:
     """
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The computation; a subclass defines it."""
+        """Compute the result; a subclass defines it."""
         raise TypeError(
             f"{type(self).__name__} requires a forward method, got none; define "
             f"forward(self, x){at(here())}"
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """``forward``, in the scope that the module's path names."""
+        """Call ``forward`` in the scope of the module's path."""
         name = self.__dict__.get("_name")
         if name is None:
             _give_names(self)
@@ -86,7 +86,7 @@ class Module:
             return hooks.run(self, args, kwargs)
 
     def on_forward_pre(self, fn: Callable[..., Any]) -> Handle:
-        """Let ``fn(module, args)`` see what the module is called with.
+        """Call ``fn(module, args)`` before the module; it may replace the arguments.
 
         What it returns, a tuple of arguments or one, takes their place; None leaves
         them. Hooks run in the order in which they were added, each time the module is
@@ -95,7 +95,7 @@ class Module:
         return self._hooked().add("before", fn)
 
     def on_forward(self, fn: Callable[..., Any]) -> Handle:
-        """Let ``fn(module, args, result)`` see, or replace, what the module gives.
+        """Call ``fn(module, args, result)`` after it; it may replace the result.
 
         >>> import staticgrad as sg
         >>> features = []
@@ -110,7 +110,7 @@ class Module:
         return self._hooked().add("after", fn)
 
     def on_backward(self, fn: Callable[..., Any]) -> Handle:
-        """Let ``fn(module, of_inputs, of_results)`` see the gradients of a call.
+        """Call ``fn(module, of_inputs, of_results)`` with the gradients of a call.
 
         Both are tuples of Tensors, of the float tensors among the positional arguments
         and among the results; None where there is no gradient. It is called once for
@@ -124,23 +124,23 @@ class Module:
         return hooks
 
     def parameters(self) -> dict[str, Parameter]:
-        """Every parameter by its path within this module, each once."""
+        """Return every parameter by its path within this module, each once."""
         found = _leaves(self)
         return {path: leaf for path, leaf in found if isinstance(leaf, Parameter)}
 
     def modules(self) -> dict[str, Module]:
-        """This module (under ``""``) and every one in it, by path, each once."""
+        """Return this module (under ``""``) and every one in it, by path, each once."""
         return {path: m for path, m, _ in _walk(self)}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Module:
-        """The same with parameters and states of its own, which have equal values."""
+        """Copy the module with new parameters and states of equal values."""
         copy = type(self).__new__(type(self))
         memo[id(self)] = copy
         kept = {k: v for k, v in self.__dict__.items() if k != "_name"}
         copy.__dict__.update(deepcopy(kept, memo))
         return copy
 
-    if not TYPE_CHECKING:  # type checkers are to find names that do not exist
+    if not TYPE_CHECKING:  # type checkers shall report missing names
 
         def __getattr__(self, name: str) -> NoReturn:
             text = f"{type(self).__name__!r} object has no attribute {name!r}"
@@ -157,7 +157,7 @@ class Module:
 
 
 def _walk(root: Module) -> Iterator[tuple[str, Module, str]]:
-    """(path, module, name within its parent), parents first, each module once."""
+    """Yield (path, module, name within its parent), parents first, each module once."""
     seen: set[int] = set()
     stack: list[tuple[str, Module, str]] = [("", root, "")]
     while stack:
@@ -185,7 +185,7 @@ def _leaves(root: Module) -> Iterator[tuple[str, Stored]]:
 
 
 def _children(module: Module) -> Iterator[tuple[str, Any]]:
-    """The attributes, with lists, tuples and dicts opened, in order of assignment."""
+    """Yield the attributes in order, with lists, tuples and dicts opened."""
     stack = list(reversed(module.__dict__.items()))
     while stack:
         name, value = stack.pop()

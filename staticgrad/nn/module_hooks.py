@@ -1,4 +1,4 @@
-"""Hooks of a module: before it, behind it, and on the gradients of both sides.
+"""Hooks of a module: before and after it, and on the gradients of both sides.
 
 For gradients there is a gate in front of the module and one behind it. The one behind
 is differentiated first and keeps the gradients of the results until the one in front
@@ -24,27 +24,27 @@ Gradients = tuple[Tensor | None, ...]
 
 @dataclass(eq=False)
 class Handle:
-    """What removes a hook; the hook stays if the handle is dropped."""
+    """Handle that removes a hook; dropping it leaves the hook in place."""
 
     hooks: list[Handle]
     fn: Callable[..., Any]
 
     def remove(self) -> None:
-        """Call the hook no more; graphs that are built already stay as they are."""
+        """Remove the hook; graphs that are built already stay as they are."""
         if self in self.hooks:
             self.hooks.remove(self)
 
 
 @dataclass
 class Hooks:
-    """The hooks of one module, in the order in which they were added."""
+    """Hooks of one module, in the order in which they were added."""
 
     before: list[Handle] = field(default_factory=list)
     after: list[Handle] = field(default_factory=list)
     gradients: list[Handle] = field(default_factory=list)
 
     def add(self, place: Place, fn: Callable[..., Any]) -> Handle:
-        """One more hook; GraphError for what is no function."""
+        """Add a hook; GraphError unless it is callable."""
         if not callable(fn):
             raise GraphError(f"a hook requires a function, got {fn!r}{at(here())}")
         hooks: list[Handle] = getattr(self, place)
@@ -52,7 +52,7 @@ class Hooks:
         return hooks[-1]
 
     def run(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The module's result, with all hooks."""
+        """Run the module with all hooks and return its result."""
         for hook in tuple(self.before):
             found = hook.fn(module, args)
             if found is not None:
@@ -71,7 +71,7 @@ class Hooks:
 
 @dataclass
 class _Watch:
-    """The two gates of one call, and what the second has seen in this derivative."""
+    """Gates at both ends of one call, and the gradients seen by the second."""
 
     module: Any
     fns: tuple[Callable[..., Any], ...]
@@ -80,7 +80,7 @@ class _Watch:
     def gated(
         self, tree: Any, pull: Callable[..., Sequence[Tensor | None]], reached: bool
     ) -> Any:
-        """`tree`, its float tensors behind a gate."""
+        """Return `tree` with its float tensors behind a gate."""
         leaves, treedef = flatten(tree)
         places = [n for n, t in enumerate(leaves) if _has_gradient(t)]
         if not places:
@@ -90,12 +90,12 @@ class _Watch:
         return unflatten(treedef, [new.get(n, t) for n, t in enumerate(leaves)])
 
     def of_results(self, *gs: Tensor | None) -> Gradients:
-        """The gate behind the module is differentiated."""
+        """Record the cotangents of the results."""
         self.seen = gs
         return gs
 
     def of_inputs(self, *gs: Tensor | None) -> Gradients:
-        """The gate in front of it is, after the other."""
+        """Call the hooks once the cotangents of the inputs are known as well."""
         seen, self.seen = self.seen, ()
         for fn in self.fns:
             found = fn(self.module, gs, seen)

@@ -39,7 +39,7 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """``(x - mean) / sqrt(var + eps) * weight + bias`` over `axes`, var being biased.
+    """Normalise: ``(x - mean) / sqrt(var + eps) * weight + bias`` over `axes`.
 
     `weight` and `bias` broadcast to x; None leaves them out.
 
@@ -60,7 +60,7 @@ def rms_norm(
     weight: Tensor | None = None,
     eps: float = 1e-6,
 ) -> Tensor:
-    """``x / sqrt(mean(x^2) + eps) * weight`` over `axes`.
+    """Return ``x / sqrt(mean(x^2) + eps) * weight`` over `axes`.
 
     >>> import staticgrad as sg
     >>> y = rms_norm(sg.constant([3.0, 3.0]), eps=0.0)
@@ -79,7 +79,7 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Layer norm over each of `groups` groups of channels: (n, channels, ...).
+    """Normalise each of `groups` groups of channels: (n, channels, ...).
 
     `weight` and `bias` are (channels,).
 
@@ -108,14 +108,19 @@ def _affine(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
 
 
 def _of_channels(values: Tensor | None, x: Tensor) -> Tensor | None:
-    """A vector over the channels, axis 1 of `x`, ready to broadcast."""
+    """Reshape a vector over the channels, axis 1 of `x`, to broadcast."""
     if values is None or x.ndim == 2:
         return values
     return ops.reshape(values, (values.shape[0], *(1,) * (x.ndim - 2)))
 
 
 class LayerNorm(Module):
-    """`layer_norm` over the last axes, whose sizes are `shape`."""
+    """Layer normalisation over the last axes, whose sizes are `shape`.
+
+    >>> import staticgrad as sg
+    >>> print(sg.nn.LayerNorm(4)(sg.input("x", ("n", 4))).type)
+    float32[n, 4]
+    """
 
     def __init__(
         self, shape: int | Sequence[int], eps: float = 1e-5, affine: bool = True
@@ -128,14 +133,14 @@ class LayerNorm(Module):
         return f"LayerNorm({self.shape if len(self.shape) > 1 else self.shape[0]})"
 
     def forward(self, x: Tensor) -> Tensor:
-        """The normalised input."""
+        """Return the normalised input."""
         x = as_tensor(x)
         axes = _last_axes("LayerNorm", x, self.shape)
         return layer_norm(x, axes, self.weight, self.bias, self.eps)
 
 
 class RMSNorm(Module):
-    """`rms_norm` over the last axes, whose sizes are `shape`."""
+    """Root-mean-square normalisation over the last axes, whose sizes are `shape`."""
 
     def __init__(
         self, shape: int | Sequence[int], eps: float = 1e-6, affine: bool = True
@@ -148,14 +153,14 @@ class RMSNorm(Module):
         return f"RMSNorm({self.shape if len(self.shape) > 1 else self.shape[0]})"
 
     def forward(self, x: Tensor) -> Tensor:
-        """The normalised input."""
+        """Return the normalised input."""
         x = as_tensor(x)
         axes = _last_axes("RMSNorm", x, self.shape)
         return rms_norm(x, axes, self.weight, self.eps)
 
 
 class GroupNorm(Module):
-    """`group_norm` of `channels` channels in `groups` groups."""
+    """Group normalisation of `channels` channels in `groups` groups."""
 
     def __init__(
         self, groups: int, channels: int, eps: float = 1e-5, affine: bool = True
@@ -173,18 +178,18 @@ class GroupNorm(Module):
         return f"GroupNorm({self.groups}, {self.channels})"
 
     def forward(self, x: Tensor) -> Tensor:
-        """The normalised input."""
+        """Return the normalised input."""
         x = as_tensor(x)
         _require_channels("GroupNorm", x, self.channels, (2, 3, 4, 5))
         return group_norm(x, self.groups, self.weight, self.bias, self.eps)
 
 
-MOVES = "moves of running statistics"  # where a Graph keeps them
+MOVES = "moves of running statistics"  # key in Graph.shared
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One call of a batch norm: statistics of its batch, and what they move.
+    """Statistics of one batch-norm call, and the running statistics they update.
 
     `variance` is biased, `count` is how many numbers each of them was taken of.
     """
@@ -197,13 +202,13 @@ class Move:
     momentum: float
 
     def towards(self, old: Tensor, new: Tensor) -> Tensor:
-        """A running statistic that was `old` after a batch whose own is `new`."""
+        """Return the running statistic after `old`, for a batch whose own is `new`."""
         moved = old * (1 - self.momentum) + self.momentum * new
         return moved.astype(old.dtype)
 
 
 class _BatchNorm(Module):
-    """Statistics over all axes but the channels' (axis 1); see BatchNorm1d."""
+    """Base of batch norms: statistics over all axes but the channels', axis 1."""
 
     ranks: tuple[int, ...] = ()
 
@@ -235,7 +240,7 @@ class _BatchNorm(Module):
         return f"{type(self).__name__}({self.channels})"
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalised by the batch in train mode, by the running statistics in eval."""
+        """Normalise by the batch in train mode, by running statistics in eval mode."""
         name, x = type(self).__name__, as_tensor(x)
         _require_channels(name, x, self.channels, self.ranks)
         graph = current_graph()
@@ -245,12 +250,12 @@ class _BatchNorm(Module):
                 f"call it inside `with sg.Graph():`{at(here())}"
             )
         wide = x.astype(computed(x.dtype)) if is_half(x.dtype) else x
-        axes = (0, *range(2, x.ndim))
-        mean = ops.mean(wide, axes)
+        axes = (0, *range(2, x.ndim))  # all but the channels
+        mean = ops.mean(wide, axes)  # (channels,)
         away = wide - _row(mean, x)
-        variance = ops.mean(away * away, axes)
+        variance = ops.mean(away * away, axes)  # (channels,)
         count = product(tuple(x.shape[axis] for axis in axes))
-        spread = ops.sum(away * away, axes) / ops.maximum(count - 1, 1)
+        spread = ops.sum(away * away, axes) / ops.maximum(count - 1, 1)  # unbiased
         move = Move(
             self.running_mean, self.running_var, mean, variance, count, self.momentum
         )
@@ -265,32 +270,38 @@ class _BatchNorm(Module):
 
 
 def _keep(graph: Graph, move: Move, state: State, new: Tensor) -> None:
-    """Move a running statistic towards `new`; again for each call of the layer."""
+    """Update a running statistic towards `new`, once for each call of the layer."""
     old = graph.pending(state)
     moved = move.towards(state if old is None else old, ops.stop_gradient(new))
     graph.replace_update(state, ops.by_mode(train=moved, eval=state))
 
 
 class BatchNorm1d(_BatchNorm):
-    """Batch norm of (n, channels) or (n, channels, length).
+    """Batch normalisation of (n, channels) or (n, channels, length).
 
     In train mode the statistics are the batch's, and ``running_mean`` and
     ``running_var`` (states) move towards them by `momentum`; eval mode uses those. The
     variance of one number per channel, as in a last batch of one sample, is 0.
     Called several times in one graph, the layer moves them once per call, in order.
+
+    >>> import staticgrad as sg
+    >>> with sg.Graph(seed=0):
+    ...     y = sg.nn.BatchNorm1d(3)(sg.input("x", ("n", 3)))
+    >>> print(y.type)
+    float32[n, 3]
     """
 
     ranks = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
-    """Batch norm of (n, channels, height, width); see BatchNorm1d."""
+    """Batch normalisation of (n, channels, height, width); see BatchNorm1d."""
 
     ranks = (4,)
 
 
 def _row(values: Tensor | None, x: Tensor) -> Tensor | None:
-    """A vector over the channels that broadcasts to `x`, in the dtype computed in."""
+    """Return a vector over the channels that broadcasts to `x`, as computed."""
     found = _of_channels(values, x)
     if found is None or not is_half(found.dtype):
         return found

@@ -1,4 +1,4 @@
-"""Largest elements and means of windows: names, arguments and layouts are PyTorch's.
+"""Pooling: maxima and means of windows, with PyTorch's names and layouts.
 
 An image is (batch, channels, height, width), a sequence (batch, channels, length); the
 batch axis may be missing.
@@ -57,7 +57,7 @@ class _Windows:
         self.high = self._last(name, x) if ceil_mode else self.low
 
     def _last(self, name: str, x: Tensor) -> tuple[int, int]:
-        """Margins after the image with which the last, partial window counts."""
+        """Return margins after the image with which the last, partial window counts."""
         high = list(self.low)
         for axis in range(2):
             n, padding = x.shape[1 + axis], 2 * self.low[axis]
@@ -76,25 +76,22 @@ class _Windows:
         return any((*self.low, *self.high))
 
     def is_apart(self) -> bool:
-        """Whether the windows stand side by side."""
+        """Whether the windows tile the image without overlap."""
         return self.window == self.strides and self.dilation == (1, 1)
 
     def padded(self, x: Tensor, value: float) -> Tensor:
-        """The image with margins of `value`."""
+        """Return the image with margins of `value`."""
         if not self.is_padded():
             return x
         low, high = (0, *self.low, 0), (0, *self.high, 0)
         return apply(PAD, x, low=low, high=high, interior=(0,) * 4, value=value)
 
 
-# ---- maxima --------------------------------------------------------------------------
-
-
 def max_pool1d(
     x: ArrayLike, kernel_size: Any, stride: Any = None, padding: Any = 0,
     dilation: Any = 1, ceil_mode: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The largest element of each window of a sequence; see `max_pool2d`.
+    """Return the largest element of each window of a sequence; see `max_pool2d`.
 
     >>> import staticgrad as sg
     >>> print(sg.nn.max_pool1d(sg.input("x", ("batch", 8, 100)), 2).type)
@@ -108,7 +105,7 @@ def max_pool2d(
     x: ArrayLike, kernel_size: Any, stride: Any = None, padding: Any = 0,
     dilation: Any = 1, ceil_mode: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The largest element of each window of an image.
+    """Return the largest element of each window of an image.
 
     `kernel_size`, `stride` (by default the window), `padding` and `dilation` are ints
     or one per axis. What is padded never is the largest; with `ceil_mode` a last window
@@ -131,7 +128,7 @@ def _max_pool(
     dilation: Any, ceil_mode: bool,
 ) -> Tensor:  # fmt: skip
     given = as_tensor(x)
-    image = channels_last(name, given, rank)
+    image = channels_last(name, given, rank)  # (batch, rows, columns, channels)
     windows = _Windows(
         name, rank, image, kernel_size, stride, padding, dilation, ceil_mode
     )
@@ -152,14 +149,11 @@ def _lowest(name: str, x: Tensor) -> int:
     return int(np.iinfo(x.dtype).min)
 
 
-# ---- means ---------------------------------------------------------------------------
-
-
 def avg_pool1d(
     x: ArrayLike, kernel_size: Any, stride: Any = None, padding: Any = 0,
     ceil_mode: bool = False, count_include_pad: bool = True,
 ) -> Tensor:  # fmt: skip
-    """The mean of each window of a sequence; see `avg_pool2d`.
+    """Return the mean of each window of a sequence; see `avg_pool2d`.
 
     >>> import staticgrad as sg
     >>> print(sg.nn.avg_pool1d(sg.input("x", ("batch", 8, 100)), 2).type)
@@ -173,7 +167,7 @@ def avg_pool2d(
     x: ArrayLike, kernel_size: Any, stride: Any = None, padding: Any = 0,
     ceil_mode: bool = False, count_include_pad: bool = True,
 ) -> Tensor:  # fmt: skip
-    """The mean of each window of an image.
+    """Return the mean of each window of an image.
 
     `kernel_size`, `stride` (by default the window) and `padding` are ints or one per
     axis. Pixels of the margin are zeros that count, unless `count_include_pad` is
@@ -194,9 +188,9 @@ def _avg_pool(
     given = as_tensor(x)
     if not is_float(given.dtype):
         raise dtype_error(name, (given,), "floats", "cast with .astype")
-    image = channels_last(name, given, rank)
+    image = channels_last(name, given, rank)  # (batch, rows, columns, channels)
     windows = _Windows(name, rank, image, kernel_size, stride, padding, 1, ceil_mode)
-    sums = _sums(windows, image)
+    sums = _sums(windows, image)  # (batch, rows, columns, channels)
     if windows.is_padded() and (ceil_mode or not count_include_pad):
         y = divide(sums, _counts(windows, image, count_include_pad))
     else:
@@ -205,13 +199,13 @@ def _avg_pool(
 
 
 def _sums(windows: _Windows, x: Tensor) -> Tensor:
-    """Of each window: over axes of its own, or as a depthwise convolution of ones."""
+    """Sum each window, by a reshape or by a depthwise convolution with ones."""
     if windows.is_apart():
         return _sums_apart(windows, windows.padded(x, 0))
     channels = x.shape[3]
     if not isinstance(channels, int):
         raise shape_error("avg_pool2d", (x,), "a known number of channels")
-    kernels = ones((*windows.window, 1, channels), x.dtype)
+    kernels = ones((*windows.window, 1, channels), x.dtype)  # depthwise
     return conv(x, kernels, **_as_convolution(windows, channels))
 
 
@@ -232,7 +226,7 @@ def _sums_apart(windows: _Windows, x: Tensor) -> Tensor:
 
 
 def _counts(windows: _Windows, x: Tensor, count_include_pad: bool) -> Tensor:
-    """How many pixels of each window count: (1, rows, columns, 1)."""
+    """Count the pixels of each window: (1, rows, columns, 1)."""
     image = ones((1, *x.shape[1:3], 1), x.dtype)
     attrs = _as_convolution(windows, 1)
     if count_include_pad:
@@ -243,11 +237,8 @@ def _counts(windows: _Windows, x: Tensor, count_include_pad: bool) -> Tensor:
     return conv(image, ones((*windows.window, 1, 1), x.dtype), **attrs)
 
 
-# ---- a given number of windows -------------------------------------------------------
-
-
 def adaptive_avg_pool1d(x: ArrayLike, output_size: Any) -> Tensor:
-    """The means of `output_size` windows that cover a sequence.
+    """Return the means of `output_size` windows that cover a sequence.
 
     >>> import staticgrad as sg
     >>> print(sg.nn.adaptive_avg_pool1d(sg.input("x", ("n", 8, 100)), 7).type)
@@ -257,7 +248,7 @@ def adaptive_avg_pool1d(x: ArrayLike, output_size: Any) -> Tensor:
 
 
 def adaptive_avg_pool2d(x: ArrayLike, output_size: Any) -> Tensor:
-    """The means of as many windows as `output_size` says, which cover an image.
+    """Return the means of as many windows as `output_size` says, which cover an image.
 
     `output_size` is an int or one per axis; 1 is the mean of the whole image
     (`global_avg_pool2d`). Window i of m over n pixels has those from ``floor(i * n /
@@ -271,7 +262,7 @@ def adaptive_avg_pool2d(x: ArrayLike, output_size: Any) -> Tensor:
 
 
 def global_avg_pool2d(x: ArrayLike) -> Tensor:
-    """The mean of each channel of an image: (batch, channels).
+    """Return the mean of each channel of an image: (batch, channels).
 
     >>> import staticgrad as sg
     >>> print(sg.nn.global_avg_pool2d(sg.input("x", ("n", 8, "h", "w"))).type)
@@ -312,7 +303,7 @@ def _averaged(name: str, x: Tensor, axis: int, count: int) -> Tensor:
 
 
 def _averages(n: int, count: int) -> Array:
-    """The matrix that takes n elements to the means of `count` windows."""
+    """Return the matrix that maps n elements to the means of `count` windows."""
     matrix = np.zeros((count, n))
     for window in range(count):
         first, last = window * n // count, -(-(window + 1) * n // count)
@@ -321,7 +312,7 @@ def _averages(n: int, count: int) -> Array:
 
 
 def flatten(x: ArrayLike, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """`x` with the axes from `start_dim` to `end_dim` as one.
+    """Merge the axes of `x` from `start_dim` to `end_dim` into one.
 
     >>> import staticgrad as sg
     >>> print(sg.nn.flatten(sg.input("x", ("batch", 8, 4, 4)), 1).type)

@@ -42,17 +42,17 @@ def _relu_step(state: State, x: Tensor, weight: Tensor, bias: Tensor | None) -> 
 
 
 def _lstm_step(state: State, x: Tensor, weight: Tensor, bias: Tensor | None) -> State:
-    """``c' = f c + i g``, ``h' = o tanh(c')``."""
+    """Compute ``c' = f c + i g``, ``h' = o tanh(c')``."""
     h, c = state
-    i, f, g, o = ops.split(_gates(h, x, weight, bias), 4, axis=-1)
+    i, f, g, o = ops.split(_gates(h, x, weight, bias), 4, axis=-1)  # (batch, hidden)
     new = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
     return ops.sigmoid(o) * ops.tanh(new), new
 
 
 def _gru_step(state: State, x: Tensor, weight: Tensor, bias: Tensor | None) -> State:
-    """``h' = (1 - z) n + z h``, ``n = tanh(x_n + r (W h + b))``."""
+    """Compute ``h' = (1 - z) n + z h``, ``n = tanh(x_n + r (W h + b))``."""
     (h,) = state
-    x_r, x_z, x_n = ops.split(x, 3, axis=-1)
+    x_r, x_z, x_n = ops.split(x, 3, axis=-1)  # (batch, hidden) each
     h_r, h_z, h_n = ops.split(_product(h, weight, bias), 3, axis=-1)
     reset, update = ops.sigmoid(x_r + h_r), ops.sigmoid(x_z + h_z)
     new = ops.tanh(x_n + reset * h_n)
@@ -64,7 +64,7 @@ def _gates(h: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """``x @ weight + bias``; the weight is (inputs, outputs)."""
+    """Return ``x @ weight + bias``; the weight is (inputs, outputs)."""
     y = ops.matmul(x, weight)
     return y if bias is None else ops.add(y, bias)
 
@@ -103,7 +103,7 @@ class _Cell(Module):
         if state is None:
             zero = ops.zeros((*x.shape[:-1], hidden), dtype=x.dtype)
             state = (zero,) * states
-        flat = tuple(_at_least_2d(part) for part in (x, *state))
+        flat = tuple(_at_least_2d(part) for part in (x, *state))  # (batch, ...)
         projected = _product(flat[0], ops.transpose(self.weight_ih), self.bias_ih)
         new = step(flat[1:], projected, ops.transpose(self.weight_hh), self.bias_hh)
         return tuple(ops.reshape(part, (*x.shape[:-1], hidden)) for part in new)
@@ -118,10 +118,11 @@ def _at_least_2d(x: Tensor) -> Tensor:
 
 
 class RNNCell(_Cell):
-    """``tanh(x @ weight_ih.T + bias_ih + h @ weight_hh.T + bias_hh)``.
+    """Elman cell: ``h' = tanh(x @ weight_ih.T + bias_ih + h @ weight_hh.T + bias_hh)``.
 
     Called with x (batch, inputs) or (inputs,), and h or None for zeros; gives the new
     h. `nonlinearity` is "tanh" or "relu".
+
     """
 
     def __init__(
@@ -132,26 +133,33 @@ class RNNCell(_Cell):
 
 
 class LSTMCell(_Cell):
-    """One step of an LSTM: x and (h, c), or None for zeros, give the new (h, c)."""
+    """LSTM cell: one step from x and (h, c), or None for zeros, to the new (h, c)."""
 
     _kind = "lstm"
 
     def forward(  # type: ignore[override]
         self, x: Tensor, state: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The next states."""
+        """Return the states after one step."""
         h, c = self._next(x, state)
         return h, c
 
 
 class GRUCell(_Cell):
-    """One step of a GRU: x and h, or None for zeros, give the new h."""
+    """GRU cell: one step from x and h, or None for zeros, to the new h.
+
+    >>> import staticgrad as sg
+    >>> with sg.Graph(seed=0):
+    ...     layer = sg.nn.GRUCell(3, 4)
+    >>> print(layer(sg.input("x", ("batch", 3))).type)
+    float32[batch, 4]
+    """
 
     _kind = "gru"
 
 
 class _Recurrent(Module):
-    """Cells over a sequence, in one or two directions, layer upon layer."""
+    """Recurrent layers over a sequence, in one or two directions."""
 
     _kind = "tanh"
 
@@ -196,9 +204,9 @@ class _Recurrent(Module):
         single = x.ndim == 2
         turned = self._batch_first and not single
         x = ops.reshape(x, (x.shape[0], 1, x.shape[1])) if single else x
-        x = ops.swapaxes(x, 0, 1) if turned else x
+        x = ops.swapaxes(x, 0, 1) if turned else x  # (time, batch, inputs)
         count = STEPS[self._kind][2]
-        starts = self._starts(x, state, single, count)
+        starts = self._starts(x, state, single, count)  # (layer and way, batch, hidden)
         last: list[State] = []
         for layer in range(self._layers):
             ways = []
@@ -236,7 +244,7 @@ class _Recurrent(Module):
         return [ops.reshape(part, shape) for part in state]
 
     def _one_way(self, x: Tensor, start: State, suffix: str) -> tuple[State, Tensor]:
-        """One layer in one direction: the last state, and h of all steps."""
+        """Run one layer in one direction: the last state, and h of all steps."""
         step, _, _ = STEPS[self._kind]
         own = self.__dict__
         weight = ops.transpose(own[f"weight_hh{suffix}"])
@@ -282,7 +290,7 @@ class RNN(_Recurrent):
 
 
 class LSTM(_Recurrent):
-    """A long short-term memory; called as RNN is, with (h, c) for the state.
+    """Long short-term memory; called as RNN is, with (h, c) for the state.
 
     >>> import staticgrad as sg
     >>> with sg.Graph(seed=0):
@@ -296,13 +304,20 @@ class LSTM(_Recurrent):
     def forward(  # type: ignore[override]
         self, x: Tensor, state: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """All h of the last layer, and the last h and c of every layer."""
+        """Return all h of the last layer, and the last h and c of every layer."""
         y, (h, c) = self._run(x, state)
         return y, (h, c)
 
 
 class GRU(_Recurrent):
-    """A gated recurrent unit; called as RNN is."""
+    """Gated recurrent unit; called as RNN is.
+
+    >>> import staticgrad as sg
+    >>> with sg.Graph(seed=0):
+    ...     y, h = sg.nn.GRU(3, 4)(sg.input("x", ("time", "batch", 3)))
+    >>> print(y.type, h.type)
+    float32[time, batch, 4] float32[1, batch, 4]
+    """
 
     _kind = "gru"
 

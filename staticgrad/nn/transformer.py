@@ -20,7 +20,7 @@ from staticgrad.nn.module import Module
 from staticgrad.nn.normalisation import LayerNorm
 from staticgrad.ops.promotion import as_tensor
 
-MASKED = -1e30  # a score that no softmax sees, though not -inf: a row may be all masked
+MASKED = -1e30  # vanishes in a softmax; not -inf, as a whole row may be masked
 
 
 def attention(
@@ -30,7 +30,7 @@ def attention(
     mask: Tensor | None = None,
     causal: bool = False,
 ) -> Tensor:
-    """``softmax(query @ key.T / sqrt(depth)) @ value`` over the last two axes.
+    """Return ``softmax(query @ key.T / sqrt(depth)) @ value`` over the last two axes.
 
     query (..., time, depth), key (..., source, depth), value (..., source, width) ->
     (..., time, width). `mask` is bool, True where a source may be seen, and broadcasts
@@ -54,21 +54,28 @@ def attention(
     wide = scores.astype(computed(scores.dtype))  # (..., time, source)
     seen = mask
     if causal:
-        time = ops.expand_dims(ops.arange(query.shape[-2]), 1)
-        past = ops.arange(key.shape[-2]) <= time
+        time = ops.expand_dims(ops.arange(query.shape[-2]), 1)  # (time, 1)
+        past = ops.arange(key.shape[-2]) <= time  # (time, source)
         seen = past if seen is None else ops.logical_and(seen, past)
     if seen is not None:
         wide = ops.where(seen, wide, MASKED)
     weights = ops.softmax(wide, axis=-1).astype(scores.dtype)
-    return ops.matmul(weights, value)
+    return ops.matmul(weights, value)  # (..., time, width)
 
 
 class MultiHeadAttention(Module):
-    """Attention in `heads` parts of the features: (batch, time, features) -> the same.
+    """Multi-head attention: (batch, time, features) -> the same.
 
     `in_proj_weight` (3 features, features) holds the projections of query, key and
     value, `out_proj` is a Linear. Starts as PyTorch's nn.MultiheadAttention: Xavier
     uniform weights, zero biases.
+
+    >>> import staticgrad as sg
+    >>> x = sg.input("x", ("batch", 5, 8))
+    >>> with sg.Graph(seed=0):
+    ...     layer = sg.nn.MultiHeadAttention(8, heads=2)
+    >>> print(layer(x, causal=True).type)
+    float32[batch, 5, 8]
     """
 
     def __init__(self, features: int, heads: int, bias: bool = True) -> None:
@@ -100,7 +107,7 @@ class MultiHeadAttention(Module):
         mask: Tensor | None = None,
         causal: bool = False,
     ) -> Tensor:
-        """Key and value default to `query` and key: self-attention.
+        """Attend with key and value defaulting to `query` and key: self-attention.
 
         `mask` is bool, True where a source may be seen, (time, source) or
         (batch, 1 or heads, time, source).
@@ -125,21 +132,28 @@ class MultiHeadAttention(Module):
             )
 
     def _heads(self, x: Tensor, number: int) -> Tensor:
-        """Projection `number` of `x`, in heads: (batch, head, time, depth)."""
+        """Project `x` by projection `number` to heads: (batch, head, time, depth)."""
         first, last = number * self.features, (number + 1) * self.features
-        weight = self.in_proj_weight[first:last]
-        y = ops.matmul(x, ops.transpose(weight))
+        weight = self.in_proj_weight[first:last]  # (features, features)
+        y = ops.matmul(x, ops.transpose(weight))  # (batch, time, features)
         if self.in_proj_bias is not None:
             y = y + self.in_proj_bias[first:last]
         depth = self.features // self.heads
         apart = ops.reshape(y, (*x.shape[:2], self.heads, depth))
-        return ops.moveaxis(apart, 2, 1)
+        return ops.moveaxis(apart, 2, 1)  # (batch, head, time, depth)
 
 
 class TransformerBlock(Module):
-    """``x + attention(norm(x))``, then ``x + mlp(norm(x))``: (batch, time, features).
+    """Transformer block: ``x + attention(norm(x))``, then ``x + mlp(norm(x))``.
 
     The perceptron has `hidden` units (by default 4 times the features) and gelu.
+
+    >>> import staticgrad as sg
+    >>> x = sg.input("x", ("batch", 5, 8))
+    >>> with sg.Graph(seed=0):
+    ...     layer = sg.nn.TransformerBlock(8, heads=2)
+    >>> print(layer(x).type)
+    float32[batch, 5, 8]
     """
 
     def __init__(
@@ -160,18 +174,24 @@ class TransformerBlock(Module):
         self.causal = causal
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Both residual steps."""
+        """Apply both residual steps."""
         seen = self.attention(self.norm1(x), mask=mask, causal=self.causal)
         x = x + self.dropout(seen)
-        wide = ops.gelu(self.linear1(self.norm2(x)))
+        wide = ops.gelu(self.linear1(self.norm2(x)))  # (batch, time, hidden)
         y: Tensor = x + self.dropout(self.linear2(wide))
         return y
 
 
 class Residual(Module):
-    """``x + body(x)``; with `shortcut`, ``shortcut(x) + body(x)``.
+    """Residual connection ``x + body(x)``, or ``shortcut(x) + body(x)``.
 
     He et al., "Deep Residual Learning for Image Recognition" (CVPR 2016).
+
+    >>> import staticgrad as sg
+    >>> with sg.Graph(seed=0):
+    ...     layer = sg.nn.Residual(sg.nn.Linear(3, 3))
+    >>> print(layer(sg.input("x", ("n", 3))).type)
+    float32[n, 3]
     """
 
     def __init__(self, body: Module, shortcut: Module | None = None) -> None:
@@ -184,7 +204,7 @@ class Residual(Module):
         self.shortcut = shortcut
 
     def forward(self, x: Tensor) -> Tensor:
-        """The sum of both ways."""
+        """Return the sum of both ways."""
         y = self.body(x)
         straight = x if self.shortcut is None else self.shortcut(x)
         if y.shape != straight.shape:

@@ -1,4 +1,4 @@
-"""Window sizes, strides and paddings as users give them, one number or pair per axis.
+"""Normalisation of window sizes, strides and paddings to one number per axis.
 
 `rank` is how many axes a window slides over: 1 or 2.
 """
@@ -19,7 +19,7 @@ Widths = tuple[tuple[int, int], ...]
 
 
 def per_axis(name: str, what: str, given: Any, rank: int, least: int = 1) -> Ints:
-    """`given`, an int or one int per axis, as one per axis of at least `least`."""
+    """Return `given`, an int or one per axis, as one per axis of at least `least`."""
     values = given if isinstance(given, Sequence) else (given,) * rank
     whole = all(isinstance(n, int | np.integer) for n in values)
     if isinstance(given, str) or not whole or len(values) != rank:
@@ -33,7 +33,7 @@ def per_axis(name: str, what: str, given: Any, rank: int, least: int = 1) -> Int
 def paddings(
     name: str, given: Any, window: Ints, strides: Ints, dilation: Ints
 ) -> Widths:
-    """(before, after) for each axis.
+    """Return (before, after) for each axis.
 
     `given` is "valid" (none), "same" (as many windows as elements, the odd one after,
     strides of 1 only), an int, an int per axis, or a pair (before, after) per axis.
@@ -56,11 +56,8 @@ def paddings(
     return tuple((before, after) for before, after in found)
 
 
-# ---- layouts -------------------------------------------------------------------------
-
-
 def channels_last(name: str, x: Tensor, rank: int) -> Tensor:
-    """(batch, channels, height, width) as (batch, height, width, channels).
+    """Transpose (batch, channels, height, width) to (batch, height, width, channels).
 
     One axis of windows gets a height of 1; an image without a batch axis one of 1.
     """
@@ -71,15 +68,15 @@ def channels_last(name: str, x: Tensor, rank: int) -> Tensor:
             else ("(batch, channels, height, width)")
         )
         raise shape_error(name, (x,), f"an image of {axes}, the batch may be missing")
-    shape = x.shape if x.ndim == rank + 2 else (1, *x.shape)
+    shape = x.shape if x.ndim == rank + 2 else (1, *x.shape)  # with a batch axis
     if rank == 1:
         shape = (*shape[:2], 1, shape[2])
     return transposed(reshaped(x, shape), (0, 2, 3, 1))
 
 
 def channels_first(y: Tensor, like: Tensor, rank: int) -> Tensor:
-    """The inverse, with as many axes as `like` has."""
-    result = transposed(y, (0, 3, 1, 2))
+    """Transpose back to channels first, with as many axes as `like` has."""
+    result = transposed(y, (0, 3, 1, 2))  # (batch, channels, height, width)
     shape = result.shape
     if rank == 1:
         shape = (*shape[:2], shape[3])
@@ -87,12 +84,12 @@ def channels_first(y: Tensor, like: Tensor, rank: int) -> Tensor:
 
 
 def in_two(values: Ints, rank: int, other: int = 1) -> tuple[int, int]:
-    """One number per axis for two axes: `other` for the height of one axis."""
+    """Return one number per axis for two axes: `other` for the height of one axis."""
     return (values[0], values[1]) if rank == 2 else (other, values[0])
 
 
 def kernels_last(name: str, w: Tensor, rank: int) -> Tensor:
-    """(filters, channels, height, width) as (height, width, channels, filters)."""
+    """Transpose filters-first kernels to (height, width, channels, filters)."""
     if w.ndim != rank + 2:
         rule = f"kernels of {rank + 2} axes, filters and channels first, got {w.type}"
         raise shape_error(name, (), rule)
@@ -101,7 +98,7 @@ def kernels_last(name: str, w: Tensor, rank: int) -> Tensor:
 
 
 def known_window(name: str, w: Tensor) -> Ints:
-    """The window's size, which has to be static."""
+    """Return the window's size, which has to be static."""
     window = static_shape(w.shape[2:])
     if window is None:
         raise shape_error(name, (w,), "kernels of a size that is known")

@@ -1,4 +1,4 @@
-"""Activations in a graph, found by what computes them, and layers without one."""
+"""Activations and unactivated layers of a graph, found by the ops that compute them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from staticgrad.ir.node import Node, Stored, Tensor, seen_through
 from staticgrad.ir.op import Leaf, Matmul, View
 from staticgrad.ir.source import at
 
-SLOPE = 0.05  # of the steepest: sigmoid beyond about +-4.4, tanh beyond about +-2.2
-IMAGES = 4  # the rank from which on axis 1 has the units
+SLOPE = 0.05  # of the largest slope: sigmoid beyond +-4.4, tanh beyond +-2.2
+IMAGES = 4  # rank of images, whose units are on axis 1
 
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """The result of an activation function, and a flag per unit that does nothing."""
+    """Result of an activation function, and a flag per unit that is always idle."""
 
     kind: str
     tensor: Tensor
@@ -40,7 +40,7 @@ class Activation:
 
 
 def activations(y: Tensor) -> Iterator[Activation]:
-    """The sigmoids, tanhs and relus on the way to `y` that have units, in order."""
+    """Yield the sigmoids, tanhs and relus on the way to `y` that have units."""
     for node in topological([y]):
         tensor = node.outputs[0]
         if not tensor.ndim:
@@ -52,7 +52,7 @@ def activations(y: Tensor) -> Iterator[Activation]:
 
 
 def _is_relu(node: Node) -> bool:
-    """``maximum(x, 0)``, or a choice between x and 0 by comparing x with 0."""
+    """Whether a node is ``maximum(x, 0)``, or selects x or 0 by comparing x with 0."""
     if node.op.name == "maximum":
         return any(is_number(t, 0) for t in node.inputs)
     if node.op.name != "where":
@@ -67,7 +67,7 @@ def _is_relu(node: Node) -> bool:
 
 
 def unbroken(y: Tensor) -> list[str]:
-    """Pairs of matrix products with parameters that nothing but sums lies between."""
+    """Return remarks on matrix products by parameters with only sums between them."""
     found = []
     last: dict[Tensor, Node] = {}  # the product that a tensor is linear in
     for node in topological([y]):
@@ -83,7 +83,7 @@ def unbroken(y: Tensor) -> list[str]:
 
 
 def _weight(node: Node) -> Stored | None:
-    """The parameter that a product multiplies with."""
+    """Return the parameter that a product multiplies with."""
     if not isinstance(node.op.code, Matmul):
         return None
     for tensor in node.inputs:
@@ -94,7 +94,7 @@ def _weight(node: Node) -> Stored | None:
 
 
 def _keeps_linear(node: Node) -> bool:
-    """True for views, and for sums with parameters and numbers."""
+    """Whether a node is a view, or a sum with parameters and numbers."""
     if isinstance(node.op.code, View):
         return True
     if node.op.name not in ("add", "subtract"):

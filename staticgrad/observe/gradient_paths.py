@@ -1,4 +1,4 @@
-"""``explain_gradient``: on which paths a gradient comes back, and where none does.
+"""``explain_gradient``: the paths of a gradient, and where it is cut.
 
 A path is a chain of operations from a tensor to the result, through which derivatives
 pass. Where one reads the tensor, or what is made of it, and passes no derivative on,
@@ -24,7 +24,7 @@ SHOWN = 10  # paths listed by default
 
 @dataclass(frozen=True, slots=True)
 class GradientPaths:
-    """What explain_gradient found; as a string it is for people.
+    """Result of explain_gradient; its string is a report.
 
     `count` is the number of paths, `paths` the first of them, each the nodes from the
     tensor to the result. `cuts` are the nodes that end other paths.
@@ -59,7 +59,7 @@ class GradientPaths:
 
 
 def explain_gradient(y: Tensor, x: Tensor, limit: int = SHOWN) -> GradientPaths:
-    """How the gradient of `y` reaches `x`: every path, or what cuts it.
+    """Explain how the gradient of `y` reaches `x`: every path, or what cuts it.
 
     `y` and `x` are float tensors; `limit` is how many paths are listed. The result
     prints as text, is true if there is a path, and holds `count`, `paths` and `cuts`.
@@ -79,7 +79,7 @@ def explain_gradient(y: Tensor, x: Tensor, limit: int = SHOWN) -> GradientPaths:
 
 
 def _ways(nodes: Sequence[Node], y: Tensor) -> dict[Tensor, int]:
-    """How many paths lead from each tensor to `y`."""
+    """Return the number of paths from each tensor to `y`."""
     ways: dict[Tensor, int] = {y: 1}
     for node in reversed(nodes):
         below = sum(ways.get(t, 0) for t in node.outputs if is_float(t.dtype))
@@ -94,7 +94,7 @@ def _ways(nodes: Sequence[Node], y: Tensor) -> dict[Tensor, int]:
 def _paths(
     nodes: Sequence[Node], ways: Mapping[Tensor, int], y: Tensor, x: Tensor, limit: int
 ) -> Iterator[tuple[Node, ...]]:
-    """The first paths, the shortest chains of the user's lines first."""
+    """Yield the first paths, those with the fewest lines of the user first."""
     readers: dict[Tensor, list[Node]] = {}
     for node in nodes:
         for position, tensor in enumerate(node.inputs):
@@ -116,7 +116,7 @@ def _paths(
 
 
 def _steps(x: Tensor, path: Sequence[Node]) -> Iterator[str]:
-    """The tensor, then the operations: those of one line and module together."""
+    """Yield a path's tensor and operations, merged by line and module."""
     yield x.name if isinstance(x, Input | Stored) else x.op.name
     for (source, scope), nodes in groupby(path, lambda n: (n.source, n.scope)):
         names = ", ".join(node.op.name for node in nodes)

@@ -1,4 +1,4 @@
-"""``gradient_report``: whether training of a network is healthy.
+"""``gradient_report``: diagnosis of the gradients of a network.
 
 Norms of gradients by layer, units that are saturated (sigmoid and tanh) or dead (relu),
 layers without an activation between them, and a verdict. The thresholds are those by
@@ -36,13 +36,13 @@ pictures = Later("staticgrad.pictures")
 NORMAL = (0.01, 10.0)  # of the global norm
 APART = 1e4  # between the largest and the least norm of a layer: suspicious
 EXPLODED = 1e10
-VANISHED = 1e-8  # of a layer, where others are alive
-MANY = 0.5  # a share of units from which on a layer is worth a remark
+VANISHED = 1e-8  # norm of a vanished layer, if others are not
+MANY = 0.5  # fraction of units that deserves a remark
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The gradients of the parameters under one path. `size` counts elements."""
+    """Gradients of the parameters under one path. `size` counts elements."""
 
     name: str
     norm: float
@@ -52,7 +52,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """An activation: how many of its units are saturated or dead, on all samples."""
+    """Activation with the numbers of its units saturated or dead on all samples."""
 
     activation: Activation
     units: int
@@ -60,7 +60,7 @@ class Units:
 
     @property
     def share(self) -> float:
-        """Of the units."""
+        """Fractions of the units."""
         return self.idle / self.units if self.units else 0.0
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class Units:
 
 @dataclass(frozen=True, slots=True)
 class GradientReport:
-    """What gradient_report found; as a string it is for people.
+    """Result of gradient_report; its string is a report.
 
     `layers` are in order of construction; `global_norm` is that of all gradients;
     `verdicts` are remarks, the first of which is about the global norm, and `healthy`
@@ -89,12 +89,12 @@ class GradientReport:
 
     @property
     def global_norm(self) -> float:
-        """The Euclidean norm of all gradients together."""
+        """Euclidean norm of all gradients together."""
         return float(np.sqrt(np.sum([layer.norm**2 for layer in self.layers])))
 
     @property
     def norms(self) -> dict[str, float]:
-        """The norm of each layer's gradients by the layer's path."""
+        """Norm of each layer's gradients by the layer's path."""
         return {layer.name: layer.norm for layer in self.layers}
 
     def render(self, path: str | os.PathLike[str]) -> Path:
@@ -124,11 +124,11 @@ def gradient_report(
     mode: Literal["train", "eval"] = "train",
     target: Literal["cpu", "reference"] = "cpu",
 ) -> GradientReport:
-    """Look at the gradients of `loss`, a float scalar, on one batch.
+    """Report the gradients of `loss`, a float scalar, on one batch.
 
-    `data` maps the names of the inputs to arrays; `parameters` is a tree of what to
-    look at, by default what a Trainer trains. Nothing is updated. Raises as grad
-    and a call of an executable do.
+    `data` maps the names of the inputs to arrays; `parameters` is a tree of tensors to
+    report, by default those a Trainer trains. Nothing is updated. Raises as grad and a
+    call of an executable do.
 
     >>> import numpy as np, staticgrad as sg
     >>> with sg.Graph():
@@ -160,7 +160,7 @@ def gradient_report(
 def _layers(
     wrt: Sequence[Tensor], measured: Sequence[tuple[Any, Any]]
 ) -> Iterator[Layer]:
-    """Parameters under one path together, in order of construction."""
+    """Yield the layers: parameters under one path, in order of construction."""
     groups: dict[str, list[tuple[Tensor, float, float]]] = {}
     for x, (square, largest) in zip(wrt, measured, strict=True):
         row = (x, float(square), float(largest))
@@ -173,7 +173,7 @@ def _layers(
 
 
 def elements(x: Tensor) -> int:
-    """How many elements `x` has; -1 if that is not known before it runs."""
+    """Return the number of elements of `x`; -1 if it is symbolic."""
     count = product(x.shape)
     return count if isinstance(count, int) else -1
 

@@ -1,4 +1,4 @@
-"""The operations: records that say all about an op, and the functions that users call.
+"""Operations: the records of ops, and the functions that users call.
 
 Importing this package defines every op and gives Tensor its operators and methods.
 """

@@ -1,4 +1,4 @@
-"""Changes of dtype, copies and the end of a gradient's path."""
+"""Casts, copies, and stop_gradient."""
 
 from __future__ import annotations
 
@@ -102,6 +102,6 @@ STOP_GRADIENT = define(
 
 
 def cast(x: Tensor, dtype: npt.DTypeLike) -> Tensor:
-    """`x` as `dtype`, as ``x.astype(dtype)``; `x` itself if it has that dtype."""
+    """Return `x` cast to `dtype`; `x` itself if it has that dtype."""
     found: Any = np.dtype(dtype)
     return x if x.dtype == found else apply(CAST, x, dtype=found)

@@ -1,4 +1,4 @@
-"""Arguments on which elementwise ops are tested: ordinary, special, empty, broadcast.
+"""Test arguments of elementwise ops: ordinary, special, empty, broadcast.
 
 Float samples come in float32 and float64; derivatives are checked on the ordinary
 float64 ones only, away from kinks and special values.
@@ -25,13 +25,13 @@ INTEGERS = ("int8", "int32", "int64", "uint8", "uint64")
 
 
 def spread(low: float, high: float, *shape: int) -> Array:
-    """Numbers between `low` and `high`, the same ones at each call, none of them 0."""
+    """Return fixed nonzero numbers between `low` and `high`."""
     draw = np.random.default_rng(7).uniform(low, high, shape)
     return np.where(np.abs(draw) < 1e-3, 0.7 * high, draw)
 
 
 def special(values: Sequence[float] = SPECIAL, dtype: str = "float64") -> Array:
-    """`values` as an array; what the dtype cannot hold becomes inf or 0."""
+    """Return `values` as an array; unrepresentable ones become inf or 0."""
     with np.errstate(over="ignore", under="ignore"):
         return np.array(values).astype(dtype)
 
@@ -39,7 +39,7 @@ def special(values: Sequence[float] = SPECIAL, dtype: str = "float64") -> Array:
 def unary(
     low: float, high: float, extra: Sequence[float] = SPECIAL, ulp: float = 4.0
 ) -> Callable[[], list[Sample]]:
-    """Samples of a floating-point function that is smooth in (low, high)."""
+    """Return samples of a floating-point function that is smooth in (low, high)."""
 
     def samples() -> list[Sample]:
         plain = [
@@ -59,7 +59,7 @@ def unary(
 
 
 def unary_integers() -> list[Sample]:
-    """Samples of integers: both signs, extremes, 0-d, empty."""
+    """Return samples of integers: both signs, extremes, 0-d, empty."""
     found = []
     for dtype in INTEGERS:
         info = np.iinfo(dtype)
@@ -69,13 +69,13 @@ def unary_integers() -> list[Sample]:
 
 
 def unary_bools() -> list[Sample]:
-    """Samples of bool: a matrix, 0-d, empty."""
+    """Return samples of bool: a matrix, 0-d, empty."""
     arrays = (np.array([[True, False, True]]), np.array(True), np.zeros((2, 0), bool))
     return [Sample((x,), grad=False) for x in arrays]
 
 
 def pairs(low: float, high: float, ulp: float = 4.0) -> list[Sample]:
-    """Samples of a function of two floats: broadcast both ways, 0-d, empty, special."""
+    """Return samples of a function of two floats: broadcast, 0-d, empty, special."""
     x, y = spread(low, high, 2, 3), spread(low, high, 2, 3)[:, ::-1].copy()
     every = np.array([(a, b) for a in SPECIAL for b in SPECIAL])
     with np.errstate(over="ignore", under="ignore"):
@@ -97,7 +97,7 @@ def pairs(low: float, high: float, ulp: float = 4.0) -> list[Sample]:
 
 
 def integer_pairs(dtypes: Sequence[str] = INTEGERS) -> list[Sample]:
-    """Samples of two integers: all pairs of small ones and extremes, per dtype."""
+    """Return samples of two integers: pairs of small ones and extremes, per dtype."""
     found = []
     for dtype in dtypes:
         info = np.iinfo(dtype)
@@ -109,19 +109,19 @@ def integer_pairs(dtypes: Sequence[str] = INTEGERS) -> list[Sample]:
 
 
 def bool_pairs() -> list[Sample]:
-    """Samples of two bools: all pairs, broadcast, empty."""
+    """Return samples of two bools: all pairs, broadcast, empty."""
     x, y = np.array([True, True, False, False]), np.array([True, False, True, False])
     found = ((x, y), (x[:, None], y), (np.zeros(0, bool), np.array(True)))
     return [Sample(pair, grad=False) for pair in found]
 
 
 def bad_unary(match: str, dtype: str) -> Callable[[], list[Bad]]:
-    """Arguments of `dtype` that a function of one argument refuses."""
+    """Return arguments of `dtype` that a function of one argument rejects."""
     return lambda: [Bad((np.zeros(2, dtype),), {}, DTypeError, match)]
 
 
 def bad_pair(match: str = "", dtype: str = "bool") -> Callable[[], list[Bad]]:
-    """Shapes, mixed dtypes and, if `match` is given, a `dtype` that are refused."""
+    """Return pairs that are rejected: bad shapes, mixed dtypes and a `dtype`."""
 
     def bad() -> list[Bad]:
         x, y = np.zeros((2, 3), "float32"), np.zeros((2, 4), "float32")

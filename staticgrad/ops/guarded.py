@@ -1,4 +1,4 @@
-"""Division and multiplication in which a zero wins, for gradient rules.
+"""Guarded division and multiplication for gradient rules: 0 / 0 and 0 * inf are 0.
 
 A branch that ``where`` masks out has the cotangent 0 and may have the derivative inf or
 NaN (sqrt at 0, log at 0, exp where it overflows); ``0 * inf`` would poison the gradient
@@ -36,7 +36,7 @@ def _select(g: Array, value: Array) -> Array:
 
 
 def _none_where_zero(g: Tensor, value: Tensor) -> Tensor:
-    """`value`, 0 where g is 0: there the result is 0 whatever the other factor is."""
+    """Return `value`, 0 where g is 0 whatever the other factor is."""
     zero = frozen(np.zeros((), value.dtype))
     return named("where", named("equal", g, frozen(np.zeros((), g.dtype))), zero, value)
 
@@ -71,14 +71,14 @@ GUARDED_MULTIPLY = define(
 
 
 def guarded_divide(g: Tensor, d: Tensor) -> Tensor:
-    """``g / d``, 0 where g is 0 whatever d is; plain where d is known not to be 0."""
+    """Return ``g / d``, 0 where g is 0; plain where d is known not to be 0."""
     if is_nonzero(d):
         return named("divide", g, d)
     return apply(GUARDED_DIVIDE, g, d)
 
 
 def guarded_multiply(g: Tensor, d: Tensor) -> Tensor:
-    """``g * d``, 0 where g is 0 whatever d is; plain where d is known to be finite."""
+    """Return ``g * d``, 0 where g is 0; plain where d is known to be finite."""
     if is_finite(d):
         return named("multiply", g, d)
     return apply(GUARDED_MULTIPLY, g, d)

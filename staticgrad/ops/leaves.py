@@ -51,7 +51,7 @@ def _defined(
     dtype: Callable[..., DType],
     numpy: Callable[..., npt.NDArray[Any]],
 ) -> Op:
-    """A leaf, of which its attributes tell everything."""
+    """Define a leaf's op; its attributes determine its type."""
     return define(
         name,
         shape=shape,
@@ -92,7 +92,7 @@ CONSTANT = _defined(
 def input(
     name: str, shape: ShapeLike = (), dtype: npt.DTypeLike | None = None
 ) -> Input:
-    """A value that each call gives.
+    """Make an input: a value given at each call.
 
     `name` is the keyword of the call: an identifier, unique in the open Graph. `shape`
     has numbers and names; a name is a symbolic size: one compile serves every value of
@@ -123,7 +123,7 @@ def input(
 def parameter(
     value: npt.ArrayLike, name: str | None = None, trainable: bool = True
 ) -> Parameter:
-    """A leaf that training changes, starting at a copy of `value`.
+    """Make a parameter, trained from a copy of `value`.
 
     Arrays keep their dtype; lists of Python floats take the Graph's. `name` is the path
     under which it is saved: it follows the open scopes, and is numbered if taken.
@@ -141,7 +141,7 @@ def parameter(
 
 
 def state(value: npt.ArrayLike, name: str | None = None) -> State:
-    """A leaf that updates change, starting at a copy of `value`; never trained.
+    """Make a state, changed by updates from a copy of `value`; never trained.
 
     >>> import staticgrad as sg
     >>> with sg.Graph() as graph:
@@ -158,7 +158,7 @@ def state(value: npt.ArrayLike, name: str | None = None) -> State:
 
 
 def anew(leaf: Stored) -> Stored:
-    """A leaf of its own, with an equal value and the first name, which is numbered."""
+    """Return a new leaf of equal value, with the same name, numbered."""
     name: str = leaf.node.attrs["name"]
     if isinstance(leaf, Parameter):
         return parameter(leaf.value, name, leaf.trainable)
@@ -166,7 +166,7 @@ def anew(leaf: Stored) -> Stored:
 
 
 def constant(value: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Constant:
-    """A value that is known now.
+    """Make a constant.
 
     A Python number without `dtype` is weak: it takes the dtype of what it meets (NEP
     50). Arrays and NumPy scalars keep theirs; lists of Python floats take the Graph's.
@@ -186,19 +186,19 @@ def constant(value: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Consta
 
 
 def is_number(value: object) -> TypeGuard[bool | int | float]:
-    """True for a Python bool, int or float, which is weak; NumPy scalars are not."""
+    """Whether `value` is a Python bool, int or float, which is weak."""
     return isinstance(value, bool | int | float) and not isinstance(value, np.generic)
 
 
 def number_type(value: bool | int | float) -> TensorType:
-    """The weak type of a Python number; without a partner it is 64 bits wide."""
+    """Return the weak type of a Python number; without a partner it is 64 bits wide."""
     if isinstance(value, bool):
         return TensorType((), np.dtype(bool), True)
     return TensorType((), INT64 if isinstance(value, int) else FLOAT64, True)
 
 
 def number(value: bool | int | float, dtype: DType | None = None) -> Constant:
-    """A Python number as a constant: weak, or of `dtype`, which must hold it."""
+    """Return a Python number as a constant: weak, or of `dtype`, which must hold it."""
     kind = number_type(value)
     target = kind.dtype if dtype is None else dtype
     if isinstance(value, int):
@@ -211,7 +211,7 @@ def number(value: bool | int | float, dtype: DType | None = None) -> Constant:
 
 
 def frozen(array: npt.NDArray[Any], weak: bool = False) -> Constant:
-    """A constant with a read-only copy of `array`."""
+    """Return a constant with a read-only copy of `array`."""
     value = np.array(array, order="C")
     value.flags.writeable = False
     kind = TensorType(value.shape, value.dtype, weak)
@@ -221,7 +221,7 @@ def frozen(array: npt.NDArray[Any], weak: bool = False) -> Constant:
 
 
 def as_array(name: str, value: Any) -> npt.NDArray[Any]:
-    """`value` as an array of a supported dtype; Python floats become the Graph's.
+    """Return `value` as an array; Python floats take the Graph's dtype.
 
     DTypeError, naming function `name`, for anything else, Tensors included.
     """
@@ -249,7 +249,7 @@ def as_array(name: str, value: Any) -> npt.NDArray[Any]:
 
 
 def dtype_of(name: str, dtype: npt.DTypeLike) -> DType:
-    """`dtype` as a supported NumPy dtype, or a located DTypeError of `name`."""
+    """Return `dtype` as a supported NumPy dtype, or a located DTypeError of `name`."""
     try:
         return as_dtype(dtype)
     except DTypeError as error:
@@ -258,7 +258,7 @@ def dtype_of(name: str, dtype: npt.DTypeLike) -> DType:
 
 
 def as_shape(name: str, shape: ShapeLike, names: bool = False) -> Shape:
-    """`shape` as a tuple of dimensions; strings, if allowed, become symbolic sizes."""
+    """Return `shape` as a tuple of dimensions; strings become symbolic sizes."""
     if isinstance(shape, int | str | Size | np.integer | Tensor):
         shape = (shape,)
     return tuple(_as_dim(name, dim, names) for dim in shape)
@@ -285,7 +285,7 @@ def _as_dim(name: str, dim: int | str | Size, names: bool) -> Dim:
 
 
 def _python_only(value: Any) -> bool:
-    """True if no array or NumPy scalar, with a dtype of its own, is inside."""
+    """Whether there are only Python values inside, no array or NumPy scalar."""
     todo = [value]
     while todo:
         item = todo.pop()
@@ -313,7 +313,7 @@ def _leaf(
 def _stored(
     op: Op, name: str | None, attrs: dict[str, Any], leaf: builtins.type[Stored]
 ) -> Tensor:
-    """A new parameter or state under the open scopes, known to the open Graph."""
+    """Make a parameter or state under the open scopes and register it."""
     scope, graph = current_scope(), current_graph()
     path = op.name if name is None else name
     path = f"{scope}.{path}" if scope else path

@@ -38,7 +38,7 @@ ARRAY_LIKE = (Tensor, np.ndarray, np.generic, bool, int, float, list, tuple, Siz
 
 
 def _operator(function: Binary) -> Binary:
-    """`function` as an operator: arguments of other kinds are left to their class."""
+    """Return `function` as an operator that defers to other classes' own operators."""
 
     def run(self: Tensor, other: Any) -> Any:
         if not _is_array_like(other):
@@ -92,7 +92,7 @@ def _divmod(self: Tensor, other: Any) -> tuple[Tensor, Tensor]:
 
 
 def _size(self: Tensor) -> Dim:
-    """The number of elements."""
+    """Return the number of elements."""
     return statistics.count(self, tuple(range(self.ndim)))
 
 
@@ -117,19 +117,19 @@ def _iterate(self: Tensor) -> Iterator[Tensor]:
 
 
 def _reshape(self: Tensor, *dims: Any, order: str = "C") -> Tensor:
-    """``x.reshape(2, 3)`` or ``x.reshape((2, 3))``."""
+    """Reshape: ``x.reshape(2, 3)`` or ``x.reshape((2, 3))``."""
     return reshaping.reshape(self, dims[0] if len(dims) == 1 else dims, order)
 
 
 def _transpose(self: Tensor, *axes: Any) -> Tensor:
-    """``x.transpose()``, ``x.transpose(1, 0)`` or ``x.transpose((1, 0))``."""
+    """Transpose: ``x.transpose()``, ``x.transpose(1, 0)``, ``x.transpose((1, 0))``."""
     if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], Sequence)):
         return reshaping.transpose(self, axes[0])
     return reshaping.transpose(self, axes or None)
 
 
 def _copy(self: Tensor, order: str = "C") -> Tensor:
-    """The same: a Tensor never changes."""
+    """Return the tensor itself, which is immutable."""
     return self
 
 
@@ -177,7 +177,7 @@ def _setitem(self: Tensor, *_: Any) -> NoReturn:
     )
 
 
-# What tensors of other libraries have, and what takes its place here.
+# Names in other libraries' tensors, and their equivalents here.
 ELSEWHERE = {
     "backward": "sg.grad(y, wrt) is the gradient, as a tensor",
     "grad": "sg.grad(y, wrt) is the gradient, as a tensor",
@@ -208,7 +208,7 @@ ELSEWHERE = {
 
 
 def _format(self: Tensor, how: str) -> str:
-    """``str(x)``; a format of numbers is refused."""
+    """Format as ``str(x)``; a number format is rejected."""
     if not how:
         return str(self)
     raise TypeError(
@@ -225,12 +225,12 @@ def _not_pickled(self: Tensor) -> NoReturn:
 
 
 def _deep_copy(self: Tensor, memo: Any) -> Tensor:
-    """Itself, for it never changes; a leaf with storage is made anew (leaves.py)."""
+    """Return the tensor itself, which is immutable; copy a leaf with storage."""
     return leaves.anew(self) if isinstance(self, Stored) else self
 
 
 def _missing(self: Tensor, name: str) -> NoReturn:
-    """An AttributeError; for names that other libraries have, with advice."""
+    """Raise AttributeError; for names that other libraries have, with advice."""
     text = f"'{type(self).__name__}' object has no attribute {name!r}"
     advice = ELSEWHERE.get(name)
     if advice is None and name in EQUIVALENTS:
@@ -280,7 +280,7 @@ METHODS: dict[str, Any] = {
 
 
 def _of_size(exact: Binary | None, function: Binary) -> Binary:
-    """An operator of a symbolic size: `exact` among sizes, else one of tensors."""
+    """Return an operator of symbolic sizes: `exact` for sizes, else of tensors."""
 
     def run(self: Size, other: Any) -> Any:
         result = NotImplemented if exact is None else exact(self, other)
@@ -298,7 +298,7 @@ def _swapped(function: Binary) -> Binary:
 def _size_ufunc(
     self: Size, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any
 ) -> Any:
-    """A NumPy ufunc on sizes: an operator where it is one, which may be exact."""
+    """Apply a NumPy ufunc to sizes: exact where it is an operator of sizes."""
     names = SIZE_OPERATORS.get(ufunc.__name__)
     if names is None or method != "__call__" or options:
         return array_ufunc(as_tensor(self), ufunc, method, *inputs, **options)
@@ -308,7 +308,7 @@ def _size_ufunc(
     return getattr(second, names[1])(first)
 
 
-# from a ufunc to the methods of its first and its second argument
+# ufunc -> the methods of its first and second argument
 SIZE_OPERATORS = {
     **{f.__name__: (f"__{n}__", f"__r{n}__") for n, f in list(OPERATORS.items())[:7]},
     "equal": ("__eq__", "__eq__"),
@@ -325,7 +325,7 @@ def _size_index(self: Size) -> NoReturn:
 
 
 def install_sizes(kind: type[Size]) -> None:
-    """Give `kind` arithmetic with floats, arrays and Tensors; it becomes a Tensor.
+    """Give `kind` arithmetic with floats, arrays and Tensors, which returns Tensors.
 
     So does a comparison: only whether two sizes are equal for all values is known.
     """

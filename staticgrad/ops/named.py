@@ -1,4 +1,4 @@
-"""Ops by name, for rules that need an op of a module that needs theirs.
+"""Lookup of ops by name, for rules of modules that cannot import each other.
 
 The derivative of a sum is a broadcast and that of a broadcast is a sum: gradient rules
 refer to each other in cycles, modules must not. A rule therefore looks its op up in the
@@ -16,7 +16,7 @@ from staticgrad.ir.op import OPS
 
 
 def called_by(name: str, result: Tensor) -> Tensor:
-    """`result`, whose node's errors name the function `name` that the user called."""
+    """Return `result`; errors of its node name the public function `name`."""
     node = result.node
     if not name or node.source is None:
         return result
@@ -28,5 +28,5 @@ def called_by(name: str, result: Tensor) -> Tensor:
 
 
 def named(name: str, *inputs: Tensor, **attrs: Any) -> Tensor:
-    """The output of the op called `name` on `inputs`."""
+    """Apply the op called `name` to `inputs`."""
     return apply(OPS[name], *inputs, **attrs)

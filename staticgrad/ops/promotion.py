@@ -45,10 +45,14 @@ ArrayLike: TypeAlias = "Tensor | Size | npt.ArrayLike | Sequence[Any]"
 
 
 def as_tensor(value: ArrayLike, like: Tensor | None = None) -> Tensor:
-    """`value` as a Tensor; a weak one takes the dtype that it has beside `like`.
+    """Return `value` as a Tensor; a weak one takes the dtype that it has beside `like`.
 
     Numbers, NumPy scalars and arrays, sizes, Tensors, and nested lists of them.
     DTypeError for anything else.
+
+    >>> import staticgrad as sg
+    >>> print(sg.as_tensor([1, 2]).type)
+    int64[2]
     """
     if like is not None:
         return beside(value, like)
@@ -64,7 +68,7 @@ def as_tensor(value: ArrayLike, like: Tensor | None = None) -> Tensor:
 
 
 def beside(value: ArrayLike, like: Tensor) -> Tensor:
-    """`value` as a Tensor; if weak, of the dtype that it would have next to `like`."""
+    """Return `value` as a Tensor; a weak one in the dtype it has beside `like`."""
     if is_number(value):
         kind = number_type(value)
         return number(value, promote((like.type, kind))[0])
@@ -75,12 +79,12 @@ def beside(value: ArrayLike, like: Tensor) -> Tensor:
 
 
 def promoted(*values: ArrayLike) -> tuple[Tensor, ...]:
-    """`values` as Tensors of NumPy's common dtype; casts are inserted."""
+    """Return `values` as Tensors of NumPy's common dtype; casts are inserted."""
     return _common(values, lambda dtype: dtype)
 
 
 def result_type(*arrays_and_dtypes: ArrayLike | npt.DTypeLike) -> DType:
-    """The dtype of arithmetic with these arguments, by NEP 50: Python numbers are weak.
+    """Return the dtype of arithmetic by NEP 50: Python numbers are weak.
 
     >>> import staticgrad as sg
     >>> sg.result_type(sg.input("x", (), "float32"), 2.5)
@@ -91,18 +95,18 @@ def result_type(*arrays_and_dtypes: ArrayLike | npt.DTypeLike) -> DType:
 
 
 def _of_dtype(argument: Any) -> Any:
-    """A number of a dtype that is given; anything else as it is."""
+    """Return a number of a given dtype; anything else as it is."""
     is_dtype = isinstance(argument, str | type | np.dtype)
     return np.zeros((), dtype_of("result_type", argument)) if is_dtype else argument
 
 
 def floats(*values: ArrayLike) -> tuple[Tensor, ...]:
-    """`values` as Tensors of one floating-point dtype, that of `float_dtype`."""
+    """Return `values` as Tensors of one floating-point dtype, that of `float_dtype`."""
     return _common(values, float_dtype)
 
 
 def quotients(*values: ArrayLike) -> tuple[Tensor, ...]:
-    """`values` as Tensors of one floating-point dtype; integers become float64."""
+    """Return `values` as Tensors of one float dtype; integers become float64."""
     return _common(values, lambda dtype: dtype if is_float(dtype) else FLOAT64)
 
 
@@ -122,7 +126,7 @@ def _common(
 
 
 def widened(function: F) -> F:
-    """`function`, a composite, of float16 and bfloat16 tensors computed in float32.
+    """Return `function`, a composite, with 16-bit tensors computed in float32.
 
     Its float32 results are rounded to the dtype that the arguments promote to, once,
     at the end; where they are asked for with ``dtype=``, nothing is changed. Under a
@@ -151,7 +155,7 @@ def _narrow(result: Tensor, dtype: DType) -> Tensor:
 
 
 def _array_type(value: Any) -> TensorType | None:
-    """The type of a tensor, array or NumPy float; None for numbers such as an axis."""
+    """Return the type of a tensor, array or NumPy float; None for Python numbers."""
     if isinstance(value, Tensor):
         return value.type
     is_array = isinstance(value, np.ndarray) and value.ndim > 0
@@ -167,7 +171,7 @@ def _wide(value: Any) -> Any:
 
 
 def float_dtype(dtype: DType) -> DType:
-    """The dtype of ``exp`` and the like of a `dtype` argument.
+    """Return the dtype of ``exp`` and the like of a `dtype` argument.
 
     Integers become the float that holds them, as in NumPy; bool and 8-bit integers
     become float32 where NumPy gives float16: 16 bits are for those who ask for them.
@@ -178,7 +182,7 @@ def float_dtype(dtype: DType) -> DType:
 
 
 def astype(x: ArrayLike, dtype: npt.DTypeLike, copy: bool = True) -> Tensor:
-    """`x` converted to `dtype`; floats are truncated, and bool is ``x != 0``.
+    """Return `x` converted to `dtype`; floats are truncated, and bool is ``x != 0``.
 
     `copy` changes nothing: a Tensor never changes.
 
@@ -199,7 +203,7 @@ def astype(x: ArrayLike, dtype: npt.DTypeLike, copy: bool = True) -> Tensor:
 
 
 def stop_gradient(x: ArrayLike) -> Tensor:
-    """`x`, through which no gradient flows.
+    """Return `x` as a constant of differentiation: no gradient flows through it.
 
     >>> import staticgrad as sg
     >>> x = sg.parameter(3.0)
@@ -232,7 +236,7 @@ def _holds_tensor(value: Sequence[Any]) -> bool:
 
 
 def _stacked(value: Sequence[Any]) -> Tensor:
-    """A list that holds Tensors, stacked level by level from the innermost lists."""
+    """Return a list that holds Tensors, stacked from the innermost lists on."""
     done: dict[int, Tensor] = {}
     todo: list[tuple[Sequence[Any], bool]] = [(value, False)]
     while todo:
@@ -247,7 +251,7 @@ def _stacked(value: Sequence[Any]) -> Tensor:
 
 
 def _stack(items: Sequence[Any]) -> Tensor:
-    """Tensors of one shape, and numbers, along a new first axis."""
+    """Return tensors of one shape, and numbers, along a new first axis."""
     tensors = promoted(*items)
     shape = tensors[0].shape
     if any(t.shape != shape for t in tensors):

@@ -1,4 +1,4 @@
-"""NumPy functions called on Tensors: they build graph.
+"""NumPy's protocols: NumPy functions called on Tensors build graphs.
 
 ``np.exp(x)`` is ``sg.exp(x)``: the table is filled by ops/__init__ with the public
 functions, under NumPy's names. A function that is not there raises a TypeError that
@@ -29,7 +29,7 @@ EQUIVALENTS: dict[str, Callable[..., Any]] = {
 test_numpy_table.py calls each of them, and everything else in NumPy's namespaces.
 """
 
-# What to use instead of NumPy's functions that have no equivalent of their name.
+# Replacements of NumPy's functions without an equivalent of their name.
 OTHER_NAMES = {
     "empty_like": "zeros_like",
     "histogram": "bincount(sg.digitize(x, bins), length=n), which has a static size",
@@ -91,7 +91,7 @@ OTHER_NAMES = {
     "piecewise": "select(conditions, choices)",
     "resize": "tile and reshape",
     "apply_along_axis": "vmap",
-    # what would give a result whose size is data
+    # results of data-dependent size
     "argwhere": "where(condition, x, other), which keeps the shape",
     "compress": "where(condition, x, other), which keeps the shape",
     "extract": "where(condition, x, other), which keeps the shape",
@@ -101,7 +101,7 @@ OTHER_NAMES = {
         ("unique", "unique_all", "unique_counts", "unique_inverse", "unique_values"),
         "bincount(x, length=n), which has a static size",
     ),
-    # what would change its argument
+    # in-place functions
     "copyto": "where(condition, new, old)",
     "place": "where(condition, new, old)",
     "put": "ravel(x).at[indices].set(values)",
@@ -131,7 +131,7 @@ def fill(functions: Mapping[str, Callable[..., Any]], prefix: str = "") -> None:
 def array_ufunc(
     self: Tensor, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any
 ) -> Any:
-    """A NumPy ufunc on Tensors; `method` is "__call__", "reduce" or another."""
+    """Apply a NumPy ufunc to Tensors; `method` is "__call__", "reduce" or another."""
     name = ufunc.__name__
     if getattr(np, name, None) is not ufunc:
         return _foreign(ufunc, name, method, inputs, options)
@@ -148,7 +148,7 @@ def array_ufunc(
 
 
 def _equivalent(name: str) -> Callable[..., Any]:
-    """The function for NumPy's ufunc `name`; a TypeError if there is none."""
+    """Return the function for NumPy's ufunc `name`; TypeError if there is none."""
     function = EQUIVALENTS.get(name)
     if function is None:
         raise _unsupported(name, OTHER_NAMES.get(name))
@@ -156,7 +156,7 @@ def _equivalent(name: str) -> Callable[..., Any]:
 
 
 def _outer(name: str, x: Any, y: Any, **options: Any) -> Any:
-    """The ufunc of every element of `x` with every one of `y`."""
+    """Apply a ufunc to every element of `x` with every one of `y`."""
     _no_options(f"{name}.outer", options)
     column = EQUIVALENTS["reshape"](x, (*np.shape(x), *(1,) * np.ndim(y)))
     return _equivalent(name)(column, y)
@@ -169,7 +169,7 @@ def _foreign(
     inputs: tuple[Any, ...],
     options: Mapping[str, Any],
 ) -> Any:
-    """A ufunc that is not NumPy's, whatever its name: one of scipy.special, or none."""
+    """Apply a ufunc that is not NumPy's: one of scipy.special, or raise."""
     special = sys.modules.get("scipy.special")
     function = FUNCTIONS.get(SPECIAL_NAMES.get(name, name))
     is_special = getattr(special, name, None) is ufunc
@@ -189,7 +189,7 @@ def array_function(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Any other NumPy function on Tensors."""
+    """Apply any other NumPy function to Tensors."""
     module = getattr(function, "__module__", "numpy").removeprefix("numpy")
     name = f"{module}.{function.__name__}".removeprefix(".")
     found = EQUIVALENTS.get(name)
@@ -246,7 +246,7 @@ def _no_options(name: str, options: Mapping[str, Any]) -> None:
 
 
 def missing(name: str, prefix: str = "") -> str:
-    """What an AttributeError says of a name that staticgrad does not have.
+    """Return the text of the AttributeError for an unknown name.
 
     `prefix` is that of `fill`.
     """

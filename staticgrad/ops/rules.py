@@ -36,7 +36,7 @@ _KINDS = {
 
 
 def broadcast(*types: TensorType, **_: Any) -> Shape:
-    """NumPy's broadcast shape of all inputs."""
+    """Return NumPy's broadcast shape of all inputs."""
     shape = types[0].shape
     for t in types:
         if t.shape != shape:
@@ -51,12 +51,12 @@ def broadcast(*types: TensorType, **_: Any) -> Shape:
 
 
 def same_shape(x: TensorType, *_: TensorType, **__: Any) -> Shape:
-    """The shape of the first input."""
+    """Return the shape of the first input."""
     return x.shape
 
 
 def one_dtype(*types: TensorType) -> DType:
-    """The dtype that all inputs share."""
+    """Return the dtype that all inputs share."""
     dtype = types[0].dtype
     for t in types:
         if t.dtype != dtype:
@@ -65,7 +65,7 @@ def one_dtype(*types: TensorType) -> DType:
 
 
 def same_dtype(kinds: str = "biuf") -> Callable[..., DType]:
-    """A rule: one dtype for all, of one of NumPy's `kinds`, which the result has."""
+    """Return a rule: one dtype for all, of NumPy's `kinds`, and for the result."""
 
     def rule(*types: TensorType, **_: Any) -> DType:
         dtype = one_dtype(*types)
@@ -77,7 +77,7 @@ def same_dtype(kinds: str = "biuf") -> Callable[..., DType]:
 
 
 def gives(dtype: DType, kinds: str = "biuf") -> Callable[..., DType]:
-    """A rule: one dtype for all, of one of NumPy's `kinds`; the result is `dtype`."""
+    """Return a rule: one dtype for all, of NumPy's `kinds`; the result is `dtype`."""
     check = same_dtype(kinds)
 
     def rule(*types: TensorType, **_: Any) -> DType:
@@ -88,12 +88,12 @@ def gives(dtype: DType, kinds: str = "biuf") -> Callable[..., DType]:
 
 
 def gives_bool(kinds: str = "biuf") -> Callable[..., DType]:
-    """A rule: one dtype for all, of one of NumPy's `kinds`; the result is bool."""
+    """Return a rule: one dtype for all, of NumPy's `kinds`; the result is bool."""
     return gives(BOOL, kinds)
 
 
 def shape_error(name: str, inputs: Sequence[Tensor], *text: str) -> ShapeError:
-    """A located ShapeError of function `name`; `text` is (rule[, advice])."""
+    """Return a located ShapeError of function `name`; `text` is (rule[, advice])."""
     types = [t.type for t in inputs]
     error = located(ShapeError(*text), name, types, here())
     assert isinstance(error, ShapeError)
@@ -101,7 +101,7 @@ def shape_error(name: str, inputs: Sequence[Tensor], *text: str) -> ShapeError:
 
 
 def dtype_error(name: str, inputs: Sequence[Tensor], *text: str) -> DTypeError:
-    """A located DTypeError of function `name`; `text` is (rule[, advice])."""
+    """Return a located DTypeError of function `name`; `text` is (rule[, advice])."""
     types = [t.type for t in inputs]
     error = located(DTypeError(*text), name, types, here())
     assert isinstance(error, DTypeError)
@@ -109,14 +109,14 @@ def dtype_error(name: str, inputs: Sequence[Tensor], *text: str) -> DTypeError:
 
 
 def size_is_data(name: str, size: Tensor) -> ShapeError:
-    """What says that function `name` cannot take a Tensor for a size."""
+    """Return the ShapeError of function `name` for a Tensor given as a size."""
     rule = "sizes that are known before the graph runs"
     advice = "take x.shape[axis], or the largest size and a mask"
     return shape_error(name, (size,), rule, advice)
 
 
 def one_axis(name: str, x: Tensor, axis: int) -> int:
-    """`axis` of `x` counted from the front, or a located ShapeError."""
+    """Return `axis` of `x` counted from the front, or a located ShapeError."""
     try:
         return normalize_axis(axis, x.ndim)
     except ShapeError as error:
@@ -126,7 +126,7 @@ def one_axis(name: str, x: Tensor, axis: int) -> int:
 def some_axes(
     name: str, x: Tensor, axis: int | Sequence[int] | None
 ) -> tuple[int, ...]:
-    """NumPy's ``axis=`` of `x` as a sorted tuple, or a located ShapeError."""
+    """Return NumPy's ``axis=`` of `x` as a sorted tuple, or a located ShapeError."""
     try:
         return normalize_axes(axis, x.ndim)
     except ShapeError as error:
@@ -134,7 +134,7 @@ def some_axes(
 
 
 def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` without NumPy's floating-point warnings: NaN and inf are values."""
+    """Return `function` without NumPy's floating-point warnings."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""Sizes and shapes as users give them, and what is known of a symbolic size."""
+"""Conversion of sizes and shapes, and what is known of a symbolic size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ShapeLike: TypeAlias = "SupportsIndex | Size | Sequence[SupportsIndex | Size]"
 
 
 def as_dim(size: object) -> Dim:
-    """`size` as a dimension: a Size as it is, anything else as an int."""
+    """Return `size` as a dimension: a Size as it is, anything else as an int."""
     if isinstance(size, Size):
         return size
     if isinstance(size, Tensor):
@@ -28,7 +28,7 @@ def as_dim(size: object) -> Dim:
 
 
 def as_shape(shape: ShapeLike) -> Shape:
-    """`shape` as a tuple of dimensions; a single size is a shape of one axis.
+    """Return `shape` as a tuple of dimensions; a single size is a shape of one axis.
 
     >>> as_shape(3), as_shape([2, Size.symbol("n")])
     ((3,), (2, Size('n')))
@@ -43,12 +43,12 @@ def as_shape(shape: ShapeLike) -> Shape:
 
 
 def shape_text(shape: Sequence[Dim]) -> str:
-    """``(n, 3)``."""
+    """Format a shape, as ``(n, 3)``."""
     return f"({', '.join(map(str, shape))})"
 
 
 def never_negative(dim: Dim) -> bool:
-    """True if `dim` is seen to be >= 0 for every value >= 0 of its symbols.
+    """Whether `dim` is provably >= 0 for all sizes.
 
     >>> n = Size.symbol("n")
     >>> never_negative(n + 2), never_negative(n - 1), never_negative(n - n // 2)

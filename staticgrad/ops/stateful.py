@@ -1,4 +1,4 @@
-"""What depends on the run: updates of stored leaves, and train or eval mode."""
+"""Operations that depend on the run: updates of leaves, and train or eval mode."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ BY_MODE = define(
 
 
 def by_mode(train: ArrayLike, eval: ArrayLike) -> Tensor:
-    """`train` in train mode, `eval` in eval mode; ``sg.compile(mode=)`` chooses.
+    """Select `train` in train mode, `eval` in eval mode; ``sg.compile(mode=)`` chooses.
 
     Both are promoted and broadcast to one type.
 
@@ -86,7 +86,7 @@ def by_mode(train: ArrayLike, eval: ArrayLike) -> Tensor:
 
 
 def update(leaf: Stored, new: ArrayLike) -> tuple[Stored, Tensor]:
-    """Let `leaf` become `new` at the end of each step of the open Graph.
+    """Update `leaf` to `new` at the end of each step of the open Graph.
 
     All reads see values from before the step. Python numbers take the leaf's dtype;
     otherwise shape and dtype must be those of the leaf. Returns the pair (leaf, new).

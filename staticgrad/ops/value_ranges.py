@@ -1,4 +1,4 @@
-"""Between which numbers values lie: which factors of a gradient need no guard.
+"""Interval analysis: ranges of values decide which guards a gradient needs.
 
 ``-t * t <= 0``, so ``exp(-t * t) <= 1``, and ``1 + t * t >= 1``. Only functions of one
 tensor t are looked through, down to one whose derivative lets a NaN of t pass: without
@@ -40,7 +40,7 @@ def is_nonzero(x: Tensor) -> bool:
 
 
 def range_of(x: Tensor) -> Range:
-    """The least and the largest that elements of `x` can be which are not NaN.
+    """Return the least and largest value of elements of `x`, NaN aside.
 
     >>> import staticgrad as sg
     >>> with sg.Graph():
@@ -52,7 +52,7 @@ def range_of(x: Tensor) -> Range:
 
 
 def _seen(x: Tensor, depth: int) -> tuple[Range, Tensor | None]:
-    """The range of `x`, and of which tensor it is a function; None of constants."""
+    """Return the range of `x`, and the tensor it depends on; None for constants."""
     x = seen_through(x)
     if isinstance(x, Constant):
         value = x.value

@@ -1,4 +1,4 @@
-"""Adam and AdamW.
+"""Adam and AdamW optimisers.
 
 Kingma and Ba, "Adam: A Method for Stochastic Optimization" (ICLR 2015); Loshchilov and
 Hutter, "Decoupled Weight Decay Regularization" (ICLR 2019). Epsilon is added after the
@@ -29,7 +29,7 @@ from staticgrad.optim.optimizer import (
 
 
 class Adam(Optimizer):
-    """Moments of the gradient, bias-corrected.
+    """Adam: bias-corrected moments of the gradient.
 
     ``m = b1 m + (1 - b1) g``, ``v = b2 v + (1 - b2) g^2``,
     ``p - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)``; `weight_decay` adds
@@ -59,7 +59,7 @@ class Adam(Optimizer):
         self.decoupled = decoupled
 
     def updates(self, grads: Any, params: Any) -> list[Pair]:
-        """Pairs for the parameters, their moments and the step count."""
+        """Return pairs for the parameters, their moments and the step count."""
         matches = matched(grads, params)
         count: State = self.new_state("step", np.int64(0))
         time = count + 1
@@ -92,7 +92,7 @@ class Adam(Optimizer):
 
 
 def _correction(beta: float, time: Tensor) -> Tensor:
-    """``1 - beta^t``, float64."""
+    """Return ``1 - beta^t``, float64."""
     if not beta:
         return ops.constant(np.float64(1))
     return -ops.expm1(time.astype(FLOAT64) * math.log(beta))
@@ -104,5 +104,10 @@ def AdamW(
     eps: float = 1e-8,
     weight_decay: float = 1e-2,
 ) -> Adam:
-    """Adam with decoupled weight decay."""
+    """Return Adam with decoupled weight decay.
+
+    >>> import staticgrad as sg
+    >>> sg.optim.AdamW(1e-2).learning_rate
+    0.01
+    """
     return Adam(learning_rate, betas, eps, weight_decay, decoupled=True)

@@ -1,4 +1,4 @@
-"""Clipping of gradients, and the share of steps in which it had to.
+"""Gradient clipping, and the fraction of clipped steps.
 
 Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks"
 (ICML 2013). As in PyTorch's clip_grad_norm_, 1e-6 is added to the norm, so a gradient
@@ -26,7 +26,7 @@ EPS = 1e-6  # PyTorch's
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """A way of clipping, for ``Trainer(clip=)``; call it with gradients to apply it.
+    """Clipping rule for ``Trainer(clip=)``; call it with gradients to apply it.
 
     ``apply(gradients)`` gives the clipped ones and a bool scalar: whether any changed.
     """
@@ -36,7 +36,7 @@ class Clip:
     apply: Callable[[Sequence[Tensor]], tuple[list[Tensor], Tensor]]
 
     def __call__(self, grads: Any) -> Any:
-        """The tree `grads` of gradients, clipped."""
+        """Return the tree `grads` of gradients, clipped."""
         leaves, treedef = flatten(grads)
         return unflatten(treedef, self.apply(leaves)[0])
 
@@ -46,10 +46,11 @@ def clip_by_global_norm(grads: float) -> Clip: ...
 @overload
 def clip_by_global_norm(grads: Any, max_norm: float) -> Any: ...
 def clip_by_global_norm(grads: Any, max_norm: float | None = None) -> Any:
-    """`grads` (a tree), scaled down together where their norm is above `max_norm`.
+    """Return `grads` (a tree), scaled to a norm of at most `max_norm`.
 
-    The norm is that of all elements at once; the scale ``max_norm / (norm + 1e-6)``.
-    With one argument, the norm, it is a Clip for ``Trainer(clip=)``.
+    All gradients are scaled by one factor. The norm is that of all elements at once;
+    the scale ``max_norm / (norm + 1e-6)``. With one argument, the norm, it is a Clip
+    for ``Trainer(clip=)``.
 
     >>> import numpy as np, staticgrad as sg
     >>> g = sg.constant(np.float32([3, 4]))
@@ -67,7 +68,7 @@ def clip_by_value(grads: float) -> Clip: ...
 @overload
 def clip_by_value(grads: Any, max_value: float) -> Any: ...
 def clip_by_value(grads: Any, max_value: float | None = None) -> Any:
-    """`grads` (a tree) with every element moved into [-max_value, max_value].
+    """Return `grads` (a tree) with every element moved into [-max_value, max_value].
 
     With one argument, the bound, it is a Clip for ``Trainer(clip=)``.
 
@@ -82,7 +83,7 @@ def clip_by_value(grads: Any, max_value: float | None = None) -> Any:
 
 
 def global_norm(grads: Any) -> Tensor:
-    """The Euclidean norm of all elements of the tree `grads` together, a scalar.
+    """Return the Euclidean norm of all elements of the tree `grads` together, a scalar.
 
     >>> import numpy as np, staticgrad as sg
     >>> g = {"w": sg.constant(np.float32([3])), "b": sg.constant(np.float32([4]))}

@@ -1,4 +1,4 @@
-"""Optimizer: what all optimisers share.
+"""Base class of optimisers.
 
 The learning rate is a State, so it can change between runs without compiling again; a
 Schedule multiplies it by a function of a step count. Moments and step counts are
@@ -47,7 +47,7 @@ class Optimizer:
 
     @property
     def learning_rate(self) -> float:
-        """The step size, read anew at each step; that at which a schedule starts."""
+        """Step size, read anew at each step; that at which a schedule starts."""
         return float(self._rate.value)
 
     @learning_rate.setter
@@ -56,7 +56,7 @@ class Optimizer:
 
     @property
     def states(self) -> dict[str, State]:
-        """The learning rate, moments and step counts, by a name of their own."""
+        """Learning rate, moments and step counts, by a name of their own."""
         return {"learning_rate": self._rate, **self._states}
 
     def reset(self) -> None:
@@ -65,7 +65,7 @@ class Optimizer:
             state.value = np.zeros_like(state.value)
 
     def updates(self, grads: Any, params: Any) -> list[Pair]:
-        """Pairs (leaf, new value), for each parameter and each state that changes.
+        """Return pairs (leaf, new value) for each parameter and state that changes.
 
         `grads` and `params` are trees of one structure, as sg.grad takes and gives.
         """
@@ -75,14 +75,14 @@ class Optimizer:
         return pairs
 
     def step(self, parameter: Stored, grad: Tensor) -> list[Pair]:
-        """Pairs for one parameter and for the states that belong to it."""
+        """Return pairs for one parameter and for the states that belong to it."""
         raise TypeError(
             f"{type(self).__name__} requires an updates or a step method, got none; "
             f"use SGD or Adam{at(here())}"
         )
 
     def started(self) -> list[Pair]:
-        """What counts the steps of a schedule; ``updates`` begins with it."""
+        """Return the update of the schedule's step counter, first of ``updates``."""
         if self.schedule is None:
             return []
         count = self.new_state("schedule", np.int64(0))
@@ -92,21 +92,21 @@ class Optimizer:
 
     @property
     def current_rate(self) -> Tensor:
-        """The learning rate of this step, a float64 scalar, once updates are made."""
+        """Learning rate of this step, a float64 scalar, once updates are made."""
         return self._now
 
     def rate(self, dtype: DType) -> Tensor:
-        """The learning rate of this step as a tensor of `dtype`."""
+        """Return the learning rate of this step as a tensor of `dtype`."""
         return self._now.astype(dtype)
 
     def moment(self, parameter: Stored, name: str) -> State:
-        """A new State of zeros, shaped as `parameter`."""
+        """Return a new State of zeros, shaped as `parameter`."""
         shape = static_shape(parameter.shape)
         value = np.zeros(shape or (), computed(parameter.dtype))
         return self.new_state(f"{parameter.name}.{name}", value)
 
     def new_state(self, name: str, value: Any) -> State:
-        """A State that `reset` zeroes and Trainer saves."""
+        """Return a State that `reset` zeroes and Trainer saves."""
         key, number = name, 1
         while key in self._states:
             key, number = f"{name}_{number}", number + 1
@@ -115,12 +115,12 @@ class Optimizer:
 
 
 def single(x: Tensor) -> Tensor:
-    """`x` in the dtype that it is computed with in: float32 for 16 bits."""
+    """Return `x` in the dtype that it is computed with in: float32 for 16 bits."""
     return x.astype(computed(x.dtype)) if is_half(x.dtype) else x
 
 
 def matched(grads: Any, params: Any) -> list[tuple[Stored, Tensor]]:
-    """(parameter, gradient) pairs of two equal trees; an error where they differ."""
+    """Return (parameter, gradient) pairs of two equal trees, or raise."""
     leaves, treedef = flatten(params)
     try:
         tensors = flatten_as(treedef, grads)
@@ -149,7 +149,7 @@ def _require_match(name: str, leaf: Any, grad: Any) -> None:
 
 
 def not_negative(optimizer: str, name: str, value: float, usual: float) -> float:
-    """`value` as a float; GraphError if it is negative, NaN or no number."""
+    """Return `value` as a float; GraphError if it is negative, NaN or no number."""
     if not _as_number(value) >= 0:
         raise GraphError(
             f"{optimizer} requires {name} >= 0, got {value}; {usual} is usual"
@@ -172,7 +172,7 @@ def _checked_rate(rate: float) -> float:
 
 
 def _as_number(value: Any) -> float:
-    """NaN of what is no number."""
+    """Return `value` as a float; NaN if it is no number."""
     try:
         return math.nan if isinstance(value, str) else float(value)
     except (TypeError, ValueError):

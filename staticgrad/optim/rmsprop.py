@@ -1,4 +1,4 @@
-"""RMSprop.
+"""RMSprop optimiser.
 
 Tieleman and Hinton, "Lecture 6.5 - RMSProp" (Coursera, 2012), in PyTorch's form:
 epsilon is added to the root; the centred form subtracts the squared mean gradient
@@ -21,7 +21,7 @@ from staticgrad.optim.optimizer import (
 
 
 class RMSprop(Optimizer):
-    """Steps scaled by a running root mean square of the gradient.
+    """RMSprop: steps scaled by a running root mean square of the gradient.
 
     ``g = grad + weight_decay p``, ``v = alpha v + (1 - alpha) g^2``, then
     ``p - lr g / (sqrt(v) + eps)``. If `centered`, a running mean m of g is kept and
@@ -54,7 +54,7 @@ class RMSprop(Optimizer):
         self.weight_decay = not_negative("RMSprop", "weight_decay", weight_decay, 1e-4)
 
     def step(self, parameter: Stored, grad: Tensor) -> list[Pair]:
-        """The new parameter, its mean square and what else is kept."""
+        """Return the new parameter, its mean square and other states."""
         start, grad = single(parameter), single(grad)
         if self.weight_decay:
             grad = grad + self.weight_decay * start

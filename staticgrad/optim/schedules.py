@@ -1,4 +1,4 @@
-"""Schedules: factors of the learning rate as functions of the number of steps done.
+"""Learning-rate schedules: factors as functions of the number of steps done.
 
 A Schedule takes the place of a number: ``Adam(cosine(1e-3, steps=1000))``. Its factor
 is part of the graph, a function of a State that counts the optimiser's steps, so it is
@@ -24,7 +24,7 @@ from staticgrad.ir.source import at, here
 
 @dataclass(frozen=True, slots=True)
 class RateSchedule:
-    """``rate * factor(t)`` in step number t, which counts from 0.
+    """Schedule ``rate * factor(t)`` in step number t, from 0.
 
     `factor` makes a float64 scalar of the float64 scalar t, with functions of
     staticgrad, so any schedule can be written:
@@ -42,7 +42,7 @@ class RateSchedule:
 def cosine(
     rate: float, steps: int, warmup: int = 0, final: float = 0.0, start: float = 0.0
 ) -> RateSchedule:
-    """From `rate` down to `final` along half a cosine, after a linear warm-up.
+    """Return a schedule from `rate` to `final`: half a cosine after linear warm-up.
 
     In the `warmup` steps the rate rises from `start` (the first step's) to `rate`; it
     is `final` from step number `steps` on, the warm-up included.
@@ -66,7 +66,7 @@ def cosine(
 
 
 def step_decay(rate: float, every: int, factor: float = 0.1) -> RateSchedule:
-    """`rate`, times `factor` after each `every` steps.
+    """Return a schedule that multiplies `rate` by `factor` after `every` steps.
 
     >>> import staticgrad as sg
     >>> sg.optim.SGD(step_decay(0.1, every=30)).learning_rate
@@ -80,7 +80,7 @@ def step_decay(rate: float, every: int, factor: float = 0.1) -> RateSchedule:
 
 
 def exponential(rate: float, factor: float) -> RateSchedule:
-    """`rate`, times `factor` after each step.
+    """Return a schedule that multiplies `rate` by `factor` after each step.
 
     >>> import staticgrad as sg
     >>> sg.optim.SGD(exponential(0.1, 0.99)).learning_rate

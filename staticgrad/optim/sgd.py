@@ -19,7 +19,7 @@ from staticgrad.optim.optimizer import (
 
 
 class SGD(Optimizer):
-    """Plain, momentum or Nesterov gradient descent.
+    """Gradient descent: plain, with momentum, or Nesterov's.
 
     ``g = grad + weight_decay p``, ``v = momentum v + g``, then ``p - lr v``; with
     `nesterov` ``p - lr (g + momentum v)``.
@@ -46,7 +46,7 @@ class SGD(Optimizer):
         self.weight_decay = not_negative("SGD", "weight_decay", weight_decay, 1e-4)
 
     def step(self, parameter: Stored, grad: Tensor) -> list[Pair]:
-        """The new parameter, and its velocity if there is momentum."""
+        """Return the new parameter, and its velocity if there is momentum."""
         start, grad = single(parameter), single(grad)
         if self.weight_decay:
             grad = grad + self.weight_decay * start
@@ -66,7 +66,7 @@ def Momentum(
     nesterov: bool = False,
     weight_decay: float = 0.0,
 ) -> SGD:
-    """SGD with momentum.
+    """Return SGD with momentum.
 
     >>> Momentum(0.1).momentum
     0.9

@@ -10,7 +10,7 @@ from staticgrad.pictures.svg_writer import FAINT, GRID, Canvas, Point
 
 
 def round_ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers from `low` to `high`, 1, 2 or 5 times a power of ten apart.
+    """Return round numbers from `low` to `high`, 1, 2 or 5 times a power of ten apart.
 
     >>> round_ticks(0, 10)
     [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
@@ -25,7 +25,7 @@ def round_ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def byte_ticks(high: float, most: int = 6) -> list[float]:
-    """Multiples of a power of two from 0 to `high` bytes.
+    """Return multiples of a power of two from 0 to `high` bytes.
 
     >>> byte_ticks(4096, 4)
     [0.0, 1024.0, 2048.0, 3072.0, 4096.0]
@@ -36,7 +36,7 @@ def byte_ticks(high: float, most: int = 6) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """A rectangle on the canvas and the range of data that it shows."""
+    """Rectangle on the canvas and the range of data that it shows."""
 
     corner: Point
     size: Point
@@ -44,16 +44,16 @@ class Axes:
     y_range: Point
 
     def at(self, x: float, y: float) -> Point:
-        """Where on the canvas the data point lies."""
+        """Return the point of the canvas for a data point."""
         return self.x(x), self.y(y)
 
     def x(self, value: float) -> float:
-        """The canvas position of an x value."""
+        """Return the canvas position of an x value."""
         low, high = self.x_range
         return self.corner[0] + (value - low) / ((high - low) or 1.0) * self.size[0]
 
     def y(self, value: float) -> float:
-        """The canvas position of a y value; up is more."""
+        """Return the canvas position of a y value; up is more."""
         low, high = self.y_range
         share = (value - low) / ((high - low) or 1.0)
         return self.corner[1] + (1 - share) * self.size[1]
@@ -61,7 +61,7 @@ class Axes:
     def draw_y(
         self, canvas: Canvas, ticks: list[float], text: Callable[[float], str]
     ) -> None:
-        """Horizontal grid lines with their values at the left."""
+        """Draw horizontal grid lines with their values at the left."""
         left, right = self.corner[0], self.corner[0] + self.size[0]
         for tick in ticks:
             y = self.y(tick)
@@ -73,7 +73,7 @@ class Axes:
     def draw_x(
         self, canvas: Canvas, ticks: list[float], text: Callable[[float], str]
     ) -> None:
-        """The base line with values below it."""
+        """Draw the base line with values below it."""
         bottom = self.corner[1] + self.size[1]
         left = self.corner[0]
         canvas.line([(left, bottom), (left + self.size[0], bottom)], stroke=FAINT)

@@ -1,8 +1,8 @@
-"""What a buffer of a plan is for, which gives its colour.
+"""Roles of a plan's buffers, which give their colours.
 
-Where a schedule trains, buffers are told apart by what their kernel leads to: "forward"
-to an output, "backward" to new parameter values only; "update" are those of kernels
-that write them. In other schedules, by the module of the node that makes them.
+Where a schedule trains, the role of a buffer is that of its kernel: "forward" if it
+leads to an output, "backward" if to new parameter values only, "update" if it writes
+them. In other schedules, by the module of the node that makes them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ MODULES = (
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The role of each buffer, and the colour of each role that occurs."""
+    """Role of each buffer, and the colour of each role that occurs."""
 
     names: tuple[str, ...]
     colors: dict[str, str]
 
 
 def buffer_roles(schedule: Schedule) -> Roles:
-    """The roles of all buffers of a schedule."""
+    """Return the roles of all buffers of a schedule."""
     makers: dict[int, int] = {}
     for number, kernel in enumerate(schedule.kernels):
         for buffer in writes(kernel):

@@ -1,4 +1,4 @@
-"""A Drawing as text in Graphviz's language.
+"""Text of a Drawing in Graphviz's language.
 
 Scopes become nested clusters. Shapes stand on the arrows of small drawings; in large
 ones, where labels would cost the layout much time, they are in the arrows' tooltips.
@@ -26,7 +26,7 @@ CLUSTERS = ("#f8fafc", "#eef2f7")
 
 
 def dot_text(drawing: Drawing) -> str:
-    """The drawing in Graphviz's language."""
+    """Return the drawing in Graphviz's language."""
     dot = graphviz.Digraph(
         graph_attr={
             "bgcolor": "white", "fontname": "Helvetica", "pad": "0.25",
@@ -60,12 +60,12 @@ def _add_boxes(dot: graphviz.Digraph, drawing: Drawing) -> None:
 
 
 def scope_depth(path: str) -> int:
-    """How many clusters are around a box of this scope."""
+    """Return the number of clusters around a box of this scope."""
     return path.count(".") + 1 if path else 0
 
 
 def prefixes(path: str) -> list[str]:
-    """A scope and all scopes around it, the outermost first.
+    """Return a scope and all scopes around it, the outermost first.
 
     >>> prefixes("a.b.c")
     ['a', 'a.b', 'a.b.c']

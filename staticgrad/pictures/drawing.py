@@ -1,4 +1,4 @@
-"""What a picture of a graph shows: boxes, and arrows between them.
+"""Boxes and arrows of a graph's picture.
 
 ``draw(graph)`` makes one box per node. Constants that are single numbers appear inside
 the boxes that use them. Boxes are in topological order, so arrows point from a lower
@@ -24,10 +24,10 @@ from staticgrad.ir.op import (
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One node, or `count` of them.
+    """Box of one node, or of `count` nodes.
 
     `lines` are shown, the first in bold; `kind` gives the colour; `scope` is the dotted
-    path of the clusters around it; `result` marks what the graph gives back.
+    path of the clusters around it; `result` marks outputs of the graph.
     """
 
     lines: tuple[str, ...]
@@ -40,7 +40,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """From box `tail` to box `head`, both counted in the drawing's boxes."""
+    """Arrow from box `tail` to box `head`, both indices of the drawing's boxes."""
 
     tail: int
     head: int
@@ -50,7 +50,7 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """Boxes and arrows. `note` tells what was left out; `nodes` how many there are."""
+    """Boxes and arrows; `note` says what was left out, `nodes` their number."""
 
     title: str
     boxes: tuple[Box, ...]
@@ -59,16 +59,16 @@ class Drawing:
 
     @property
     def nodes(self) -> int:
-        """How many nodes the boxes stand for."""
+        """Number of nodes that the boxes stand for."""
         return sum(box.count for box in self.boxes)
 
     def with_note(self, note: str) -> Drawing:
-        """The same boxes under another note."""
+        """Return the same boxes under another note."""
         return replace(self, note=note)
 
 
 def draw(shown: Graph | Tensor | Sequence[Tensor] | Mapping[str, Tensor]) -> Drawing:
-    """The drawing of a graph, or of everything that tensors are made of."""
+    """Return the drawing of a graph, or of everything that tensors are made of."""
     graph = as_graph(shown)
     nodes, scopes, bodies = _all_nodes(graph)
     inline = _inline_constants(nodes, set(graph.roots))
@@ -94,10 +94,10 @@ def draw(shown: Graph | Tensor | Sequence[Tensor] | Mapping[str, Tensor]) -> Dra
 def as_graph(
     shown: Graph | Tensor | Sequence[Tensor] | Mapping[str, Tensor],
 ) -> Graph:
-    """A closed graph of what is to be shown.
+    """Return a closed graph of what is to be shown.
 
-    A graph that users opened has no outputs: what was made in it and leads nowhere,
-    and its inputs, are shown in their place.
+    A graph that users opened has no outputs: its unused tensors and its inputs are
+    shown instead.
     """
     if isinstance(shown, Graph):
         if shown.outputs:
@@ -116,7 +116,7 @@ BODIES = {"repeat": (", condition", ", body"), "replay": (", step", ", way back"
 def _all_nodes(
     graph: Graph,
 ) -> tuple[list[Node], dict[Node, str], list[tuple[Tensor, Node]]]:
-    """Nodes, nested ones before their owner; their scopes; what bodies give."""
+    """Return nodes, nested ones before their owner; scopes; results of bodies."""
     nodes: list[Node] = []
     scopes: dict[Node, str] = {}
     bodies: list[tuple[Tensor, Node]] = []
@@ -146,7 +146,7 @@ def _all_nodes(
 
 
 def _parts(node: Node) -> list[str]:
-    """What each graph in `node` is, behind the node's name."""
+    """Return the labels of the graphs in `node`, appended to the node's name."""
     count = len(node.graphs)
     code = node.op.code
     if isinstance(code, Control) and code.form == "branch":
@@ -160,7 +160,7 @@ def _parts(node: Node) -> list[str]:
 def _in_order(
     nodes: Sequence[Node], bodies: Sequence[tuple[Tensor, Node]]
 ) -> list[Node]:
-    """Each node after those that it reads and after its bodies, which share some."""
+    """Return nodes in topological order, after their bodies, which share some."""
     below = {node: [t.node for t in node.inputs] for node in nodes}
     for tensor, owner in bodies:
         below[owner].append(tensor.node)
@@ -179,7 +179,7 @@ def _in_order(
 
 
 def join(outer: str, inner: str) -> str:
-    """Two parts of a scope's path."""
+    """Join two parts of a scope's path."""
     return ".".join(part for part in (outer, inner) if part)
 
 
@@ -191,7 +191,7 @@ def _scope(node: Node) -> str:
 
 
 def _adopt(nodes: Sequence[Node], scopes: dict[Node, str]) -> None:
-    """A stored leaf or constant stands where it is used, if that is one scope."""
+    """Move a stored leaf or constant into the scope of its users, if it is one."""
     users: dict[Node, set[str]] = {}
     for node in nodes:
         for t in node.inputs:
@@ -233,7 +233,7 @@ def _box(node: Node, scope: str, result: bool) -> Box:
 
 
 def _call(node: Node) -> str:
-    """The op's name, with the arguments where one of them is a single number."""
+    """Return the op's name, with the arguments where one of them is a single number."""
     numbers = [
         _number(t) if isinstance(t, Constant) and t.ndim == 0 else "·"
         for t in node.inputs

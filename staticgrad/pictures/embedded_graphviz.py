@@ -27,7 +27,7 @@ _STACK_SIZE = threading.Lock()
 
 
 def run(text: str, seconds: float) -> str:
-    """SVG by Graphviz as WebAssembly, in a thread with a stack of its own size."""
+    """Lay out by Graphviz as WebAssembly, in a thread with a stack of its own size."""
     job = _Job(text, seconds)
     with _STACK_SIZE:
         previous = threading.stack_size(NATIVE_STACK_BYTES)
@@ -44,7 +44,7 @@ def run(text: str, seconds: float) -> str:
 
 @dataclass(slots=True)
 class _Job:
-    """One layout and what became of it."""
+    """Layout job and its result."""
 
     text: str
     seconds: float
@@ -98,13 +98,13 @@ def _native_code() -> bytearray:
 
 
 def _compiled() -> tuple[wasmtime.Engine, wasmtime.Module]:
-    """An engine of its own for each job, so that no interruption meets another job."""
+    """Return an engine for one job, so that no interruption meets another."""
     engine = _engine()
     return engine, wasmtime.Module.deserialize(engine, _native_code())
 
 
 class _Guest:
-    """The exported functions of the WebAssembly module."""
+    """Exported functions of the WebAssembly module."""
 
     def __init__(self, store: wasmtime.Store, exports: Any) -> None:
         self._store = store
@@ -125,7 +125,7 @@ class _Guest:
         return bytes(self._memory.read(self._store, address, address + size))
 
     def render(self, text: str) -> str:
-        """The SVG of `text`; raises LayoutError with Graphviz's message."""
+        """Return the SVG of `text`; raises LayoutError with Graphviz's message."""
         arguments = [self._put(part.encode() + b"\0") for part in (text, "svg", "dot")]
         size = self._put(bytes(4))
         address = self._call("graphviz_render", *arguments, size)

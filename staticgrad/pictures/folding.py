@@ -1,4 +1,4 @@
-"""Smaller drawings of large graphs: several nodes in one box.
+"""Folding of drawings: several nodes in one box.
 
 ``folds(drawing)`` gives ever smaller ones, in this order:
 
@@ -24,7 +24,7 @@ SHORT = 24
 
 
 def folds(drawing: Drawing) -> Iterator[Drawing]:
-    """Folded drawings of ever fewer boxes; the last has at most `MOST`."""
+    """Yield folded drawings of ever fewer boxes; the last has at most `MOST`."""
     short = fold_runs(drawing, SHORT)
     runs = fold_runs(short)
     scopes = fold_scopes(runs)
@@ -36,7 +36,7 @@ def folds(drawing: Drawing) -> Iterator[Drawing]:
 
 
 def fold_runs(drawing: Drawing, most: int = sys.maxsize) -> Drawing:
-    """Elementwise trees of at most `most` boxes become one box."""
+    """Fold elementwise trees of at most `most` boxes into one box."""
     readers: list[set[int]] = [set() for _ in drawing.boxes]
     for arrow in drawing.arrows:
         readers[arrow.tail].add(arrow.head)
@@ -58,7 +58,7 @@ def _in_one_run(box: Box, reader: Box) -> bool:
 
 
 def fold_scopes(drawing: Drawing) -> Drawing:
-    """The nodes of a module become one box."""
+    """Fold the nodes of a module into one box."""
     if not any(box.scope for box in drawing.boxes):
         return drawing
     depth = max(box.scope.count(".") + 1 for box in drawing.boxes)
@@ -80,14 +80,14 @@ def _scope_groups(boxes: Sequence[Box], depth: int) -> list[int]:
 
 
 def fold_blocks(drawing: Drawing, most: int = MOST) -> Drawing:
-    """Stretches of the topological order become one box, at most `most` in all."""
+    """Fold stretches of the topological order into boxes, at most `most` in all."""
     size = -(-len(drawing.boxes) // most)
     groups = [position // size * size for position in range(len(drawing.boxes))]
     return merge(drawing, groups)
 
 
 def merge(drawing: Drawing, group: Sequence[int]) -> Drawing:
-    """Boxes of one group become one, placed where the group's first box is."""
+    """Merge the boxes of one group, at the place of its first box."""
     members: dict[int, list[Box]] = {}
     for box, name in zip(drawing.boxes, group, strict=True):
         members.setdefault(name, []).append(box)

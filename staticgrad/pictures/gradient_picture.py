@@ -1,4 +1,4 @@
-"""The picture of a gradient report: the norm of each layer on a logarithmic scale."""
+"""Picture of a gradient report: the norm of each layer on a logarithmic scale."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from staticgrad.pictures.svg_writer import FAINT, GRID, Canvas, target_of
 from staticgrad.pictures.xml_text import shorten
 
 LEFT, TOP, RIGHT, BOTTOM = 70.0, 64.0, 24.0, 36.0
-LETTERS = 18  # of a layer's name; below the bars a letter takes so much, turned:
+LETTERS = 18  # of a layer's name; rotated below the bars a letter takes so much:
 LETTER_HEIGHT = 5.0
 BAR, HEIGHT, LEAST_WIDTH = 26.0, 260.0, 320.0
-LOWEST = -40.0  # what vanished altogether is drawn as 1e-40 at most
+LOWEST = -40.0  # zeros are drawn as 1e-40
 LINE_HEIGHT = 18.0
 
 
@@ -28,7 +28,7 @@ def render_gradients(report: GradientReport, path: str | os.PathLike[str]) -> Pa
 
 
 def gradients_svg(report: GradientReport) -> str:
-    """The picture of a gradient report as the text of an SVG document."""
+    """Return the picture of a gradient report as the text of an SVG document."""
     powers = [_power(layer.norm) for layer in report.layers]
     low = math.floor(min([*powers, math.log10(NORMAL[0])])) - 1.0
     high = math.ceil(max([*powers, math.log10(NORMAL[1])])) + 1.0
@@ -61,7 +61,7 @@ def gradients_svg(report: GradientReport) -> str:
 
 
 def _draw_normal(canvas: Canvas, axes: Axes, width: float) -> None:
-    """A band where the global norm is normal."""
+    """Draw a band where the global norm is normal."""
     top, bottom = axes.y(math.log10(NORMAL[1])), axes.y(math.log10(NORMAL[0]))
     canvas.rectangle((LEFT, top), (width, bottom - top), fill=GRID)
 

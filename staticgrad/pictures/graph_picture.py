@@ -1,4 +1,4 @@
-"""``render``: the picture of a graph, folded where a layout of all takes too long."""
+"""``render``: the picture of a graph, folded where the layout takes too long."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from staticgrad.pictures.svg_writer import target_of
 # The whole, short runs, runs, modules, stretches.
 ATTEMPTS = 5
 
-# More boxes than this make a picture that nobody can read.
+# More boxes are unreadable.
 MOST_BOXES = 2000
 
 
@@ -55,7 +55,7 @@ def graph_svg(
     shown: Graph | Tensor | Sequence[Tensor] | Mapping[str, Tensor],
     seconds: float = 10.0,
 ) -> str:
-    """The picture of a graph as the text of an SVG document."""
+    """Return the picture of a graph as the text of an SVG document."""
     whole = split_visits(draw(shown))
     reason = ""
     drawing = whole

@@ -38,25 +38,25 @@ def draw_heading(canvas: Canvas, drawing: Drawing) -> None:
 
 
 def heading_height(drawing: Drawing) -> float:
-    """How much room title, note and legend take."""
+    """Return the height of title, note and legend."""
     return 92.0 if drawing.note else 76.0
 
 
 def heading_width(drawing: Drawing) -> float:
-    """How wide a canvas has to be for title, note and legend."""
+    """Return the least width of a canvas with title, note and legend."""
     kinds = sum(len(kind) * 5.6 + 20 for kind in legend(drawing))
     texts = (len(drawing.title) * 9.5, len(drawing.note) * 6.0, kinds)
     return max(NARROWEST, 2 * MARGIN + max(texts))
 
 
 def legend(drawing: Drawing) -> list[str]:
-    """The kinds that occur, in the palette's order."""
+    """Return the kinds that occur, in the palette's order."""
     found = {box.kind for box in drawing.boxes}
     return [kind for kind in BOXES if kind in found]
 
 
 def headed(drawing: Drawing, svg: str) -> str:
-    """Graphviz's picture of `drawing` under its heading."""
+    """Return Graphviz's picture of `drawing` under its heading."""
     opening = _OPENING.search(svg)
     if opening is None:
         return svg
@@ -77,7 +77,7 @@ def headed(drawing: Drawing, svg: str) -> str:
 
 
 def _restyled(inside: str) -> str:
-    """Tooltips every browser shows; smaller lower lines in boxes."""
+    """Add tooltips that every browser shows; shrink lower lines in boxes."""
     body = _TOOLTIP.sub(r"<a><title>\1</title>", _KEY.sub("", inside))
     body = _FAMILY.sub("", body)
     lines = body.split("\n")

@@ -1,4 +1,4 @@
-"""``render_history``: loss and accuracy against the epoch, one panel per quantity."""
+"""``render_history``: loss and accuracy by epoch, one panel per quantity."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def render_history(
 
 
 def history_svg(history: Mapping[str, npt.ArrayLike]) -> str:
-    """The curves of a history as the text of an SVG document."""
+    """Return the curves of a history as the text of an SVG document."""
     curves = {k: np.atleast_1d(np.asarray(v, float)) for k, v in history.items()}
     panels = list(dict.fromkeys(name.removeprefix(HELD_OUT) for name in curves))
     columns = min(max(len(panels), 1), COLUMNS)
@@ -101,7 +101,7 @@ def _draw_curve(
     values: npt.NDArray[np.float64],
     color: str,
 ) -> None:
-    """A line through the finite values; it breaks where one is not."""
+    """Draw a line through the finite values, with gaps at the others."""
     pieces: list[list[tuple[float, float]]] = [[]]
     for epoch, value in enumerate(values, start=1):
         if not np.isfinite(value):

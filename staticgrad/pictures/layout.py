@@ -1,4 +1,4 @@
-"""Layout: text in Graphviz's language to SVG, in bounded time.
+"""Layout of text in Graphviz's language to SVG, in bounded time.
 
 The program ``dot`` is used if it is on the PATH; where it is missing or fails, the same
 Graphviz compiled to WebAssembly: the module `embedded`, which is loaded only then, as
@@ -15,15 +15,15 @@ import subprocess
 
 
 class LayoutError(Exception):
-    """The layout took too long or failed."""
+    """Layout that failed or took too long."""
 
 
 class LayoutTimeout(LayoutError):
-    """The layout took longer than allowed."""
+    """Layout that took longer than allowed."""
 
 
 def layout(text: str, seconds: float) -> str:
-    """The SVG of a graph in Graphviz's language; raises LayoutError.
+    """Return the SVG of a graph in Graphviz's language; raises LayoutError.
 
     `seconds` bounds the time of the layout itself; the first use of the embedded engine
     on a machine compiles it, which takes about a second more.
@@ -36,16 +36,16 @@ def layout(text: str, seconds: float) -> str:
 
 
 def dot_program() -> str | None:
-    """The path of ``dot``, if it is on the PATH."""
+    """Return the path of ``dot``, if it is on the PATH."""
     return shutil.which("dot")
 
 
 class _ProgramFailed(Exception):
-    """The program gave no picture."""
+    """Failure of the program to make a picture."""
 
 
 def run_program(program: str, text: str, seconds: float) -> str:
-    """SVG by the program `dot`."""
+    """Lay out by the program `dot`."""
     try:
         done = subprocess.run(
             [program, "-Tsvg"],
@@ -64,7 +64,7 @@ def run_program(program: str, text: str, seconds: float) -> str:
 
 
 def run_embedded(text: str, seconds: float) -> str:
-    """SVG by the engine that comes as a package; raises LayoutError."""
+    """Lay out by the packaged engine; raises LayoutError."""
     embedded = importlib.import_module("staticgrad.pictures.embedded_graphviz")
     return str(embedded.run(text, seconds))
 

@@ -37,7 +37,7 @@ def render_memory(plan: Plan, path: str | os.PathLike[str]) -> Path:
 
 
 def memory_svg(plan: Plan) -> str:
-    """The picture of a memory plan as the text of an SVG document."""
+    """Return the picture of a memory plan as the text of an SVG document."""
     kernels = len(plan.schedule.kernels)
     high = float(max(plan.arena_bytes, plan.lower_bound_bytes, FEWEST_BYTES))
     axes = Axes((LEFT, TOP), (PLOT_WIDTH, PLOT_HEIGHT), (0, max(kernels, 1)), (0, high))
@@ -55,7 +55,7 @@ def memory_svg(plan: Plan) -> str:
 
 
 def live_bytes(plan: Plan) -> list[int]:
-    """How many bytes of the arena's buffers are alive at each kernel, unpadded."""
+    """Return the live bytes of the arena's buffers at each kernel, unpadded."""
     change = [0] * (len(plan.schedule.kernels) + 1)
     for number, offset in enumerate(plan.offsets):
         if offset >= 0:
@@ -123,7 +123,7 @@ def _draw_buffer(
 
 
 def _draw_limits(canvas: Canvas, axes: Axes, plan: Plan) -> None:
-    """The line of live bytes, the arena's size and the lower bound."""
+    """Draw the live bytes, the arena's size and the lower bound."""
     alive = live_bytes(plan)
     steps = [
         axes.at(kernel + side, value)
@@ -144,7 +144,7 @@ def _draw_limits(canvas: Canvas, axes: Axes, plan: Plan) -> None:
 
 
 def _draw_kernels(canvas: Canvas, axes: Axes, plan: Plan) -> None:
-    """Kernel numbers below the plot, names too where there is room."""
+    """Draw kernel numbers below the plot, with names where there is room."""
     kernels = plan.schedule.kernels
     bottom = TOP + PLOT_HEIGHT
     if len(kernels) <= NAMED_KERNELS:

@@ -1,4 +1,4 @@
-"""Modules that are visited several times get a cluster per visit.
+"""Visits: modules that are called several times get a cluster per call.
 
 The gradient of a layer stands in the layer's scope, but far from its forward nodes: one
 cluster around both would close cycles with the clusters between, and no layout from top
@@ -18,7 +18,7 @@ MOST_WORK = 2_000_000
 
 
 def split_visits(drawing: Drawing) -> Drawing:
-    """`drawing` with ``module (2)`` in the scopes of second visits, and so on."""
+    """Return `drawing` with ``module (2)`` in the scopes of second visits etc."""
     tops = [box.scope.partition(".")[0] for box in drawing.boxes]
     modules = dict.fromkeys(top for top in tops if top)
     if len(modules) * len(tops) > MOST_WORK:
@@ -39,7 +39,7 @@ def split_visits(drawing: Drawing) -> Drawing:
 
 
 def visits(inside: Sequence[bool], reads: Sequence[Sequence[int]]) -> list[int]:
-    """For boxes in topological order: how often a path to each enters the module."""
+    """Return how often a path to each box, in topological order, enters the module."""
     count: list[int] = []
     for position, here in enumerate(inside):
         most = 0

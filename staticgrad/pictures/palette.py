@@ -1,4 +1,4 @@
-"""Colours: a fill and a stroke for each kind of box, lines for charts."""
+"""Palette: fill and stroke for each kind of box, line colours for charts."""
 
 from __future__ import annotations
 

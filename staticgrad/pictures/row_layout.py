@@ -1,4 +1,4 @@
-"""A plain layout of our own: rows from top to bottom, in linear time.
+"""Row layout of drawings, in linear time.
 
 A box stands one row below the lowest box that it reads; four sweeps order each row by
 the mean position of the neighbours (Sugiyama, Tagawa, Toda 1981, the barycentre step).
@@ -26,7 +26,7 @@ MOST_ASIDE = 240.0
 
 
 def draw_rows(drawing: Drawing) -> str:
-    """The drawing as an SVG document."""
+    """Return the drawing as an SVG document."""
     rows = ordered_rows(drawing)
     widths = [_width(box) for box in drawing.boxes]
     lengths = [sum(widths[b] + GAP for b in row) - GAP for row in rows]
@@ -48,7 +48,7 @@ def draw_rows(drawing: Drawing) -> str:
 
 
 def ordered_rows(drawing: Drawing) -> list[list[int]]:
-    """Boxes by row, each row in order from left to right."""
+    """Return boxes by row, each row in order from left to right."""
     forward = [a for a in drawing.arrows if a.tail < a.head and not a.update]
     level = [0] * len(drawing.boxes)
     for arrow in sorted(forward, key=lambda a: a.head):
@@ -69,7 +69,7 @@ def ordered_rows(drawing: Drawing) -> list[list[int]]:
 
 
 def _lower_leaves(level: list[int], arrows: Sequence[Arrow]) -> None:
-    """What reads nothing stands just above its first reader."""
+    """Move boxes without inputs to the level just above their first reader."""
     reads = {arrow.head for arrow in arrows}
     first: dict[int, int] = {}
     for arrow in arrows:
@@ -107,7 +107,7 @@ def _draw_arrow(
     x0, x1 = x0 + widths[arrow.tail] / 2, x1 + widths[arrow.head] / 2
     y0 += BOX_HEIGHT
     bend = max(ROW_HEIGHT / 2, abs(y1 - y0) / 3)
-    # Arrows over several rows bow aside, or they would hide behind the boxes between.
+    # Arrows over several rows curve, to clear the boxes between.
     aside = 0.0 if y1 - y0 < ROW_HEIGHT else min(40 + (y1 - y0) / 8, MOST_ASIDE)
     numbers = (x0, y0, x0 + aside, y0 + bend, x1 + aside, y1 - bend, x1, y1)
     curve = "M{:.1f},{:.1f} C{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f}".format(*numbers)

@@ -1,4 +1,4 @@
-"""A small writer of SVG.
+"""Writer of SVG.
 
 A Canvas collects shapes in the order of drawing and gives the text of a document with
 a light background, whatever the page around it. All lengths are in pixels.
@@ -25,7 +25,7 @@ Point = tuple[float, float]
 
 
 def number(value: float) -> str:
-    """At most two decimals, no needless zeros.
+    """Format with at most two decimals, without trailing zeros.
 
     >>> number(3.14159), number(2.0)
     ('3.14', '2')
@@ -34,7 +34,7 @@ def number(value: float) -> str:
 
 
 def target_of(path: str | os.PathLike[str]) -> Path:
-    """Where a picture goes; GraphError for the ending of another format."""
+    """Return the path of a picture; GraphError for the suffix of another format."""
     target = Path(path)
     if target.suffix.lower() not in ("", ".svg"):
         raise GraphError(
@@ -46,7 +46,7 @@ def target_of(path: str | os.PathLike[str]) -> Path:
 
 @dataclass(slots=True)
 class Canvas:
-    """A drawing of `width` x `height` that grows by its methods."""
+    """SVG drawing of `width` x `height`."""
 
     width: float
     height: float
@@ -63,7 +63,7 @@ class Canvas:
         radius: float = 0.0,
         tooltip: str = "",
     ) -> None:
-        """A box whose upper left is `corner`."""
+        """Draw a box with the upper left corner `corner`."""
         (x, y), (width, height) = corner, size
         start = (
             f'<rect x="{number(x)}" y="{number(y)}" width="{number(width)}" '
@@ -81,7 +81,7 @@ class Canvas:
         dash: str = "",
         tooltip: str = "",
     ) -> None:
-        """A line through `points`."""
+        """Draw a line through `points`."""
         joined = " ".join(f"{number(x)},{number(y)}" for x, y in points)
         dashes = f' stroke-dasharray="{dash}"' if dash else ""
         start = (
@@ -91,7 +91,7 @@ class Canvas:
         self._add(start, "polyline", tooltip)
 
     def dot(self, at: Point, radius: float, *, fill: str, tooltip: str = "") -> None:
-        """A filled circle."""
+        """Draw a filled circle."""
         start = (
             f'<circle cx="{number(at[0])}" cy="{number(at[1])}" '
             f'r="{number(radius)}" fill="{escape(fill)}"'
@@ -101,7 +101,7 @@ class Canvas:
     def path(
         self, curve: str, *, stroke: str, dash: str = "", tooltip: str = ""
     ) -> None:
-        """A stroke along SVG path data that ends in an arrow head."""
+        """Draw a stroke along SVG path data that ends in an arrow head."""
         dashes = f' stroke-dasharray="{dash}"' if dash else ""
         start = (
             f'<path d="{curve}" fill="none" stroke="{escape(stroke)}"{dashes} '
@@ -120,7 +120,7 @@ class Canvas:
         bold: bool = False,
         turn: float = 0.0,
     ) -> None:
-        """`text` on the baseline `at`, turned clockwise by `turn` degrees."""
+        """Draw `text` at the baseline `at`, rotated clockwise by `turn` degrees."""
         weight = ' font-weight="bold"' if bold else ""
         place = f"{number(at[0])} {number(at[1])}"
         turned = f' transform="rotate({number(turn)} {place})"' if turn else ""
@@ -131,7 +131,7 @@ class Canvas:
         )
 
     def document(self) -> str:
-        """The whole as an SVG document."""
+        """Return the SVG document."""
         width, height = number(self.width), number(self.height)
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" '

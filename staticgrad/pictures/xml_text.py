@@ -1,4 +1,4 @@
-"""Text that is safe in XML, and sizes in bytes for people."""
+"""Text for XML: escaping, shortening, and sizes in bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def clean(text: str) -> str:
-    """`text` with every character that XML cannot hold replaced.
+    """Return `text` with every character that XML cannot hold replaced.
 
     >>> clean("a" + chr(0) + "b") == "a" + chr(0xFFFD) + "b"
     True
@@ -20,7 +20,7 @@ def clean(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """`text` for the inside of an XML element or attribute.
+    """Return `text` for the inside of an XML element or attribute.
 
     >>> escape('<"a" & b>')
     '&lt;&quot;a&quot; &amp; b&gt;'
@@ -30,7 +30,7 @@ def escape(text: str) -> str:
 
 
 def shorten(text: str, length: int) -> str:
-    """`text`, its middle left out where it is longer than `length`.
+    """Return `text`, its middle left out where it is longer than `length`.
 
     >>> shorten("block.12.attention.weight", 15)
     'block.1….weight'
@@ -43,7 +43,7 @@ def shorten(text: str, length: int) -> str:
 
 
 def byte_text(count: float) -> str:
-    """`count` bytes with a binary unit.
+    """Return `count` bytes with a binary unit.
 
     >>> byte_text(1536)
     '1.5 KiB'

@@ -24,7 +24,7 @@ Colours = npt.NDArray[np.int64]
 
 
 def column_colours(pattern: Pattern) -> Colours:
-    """A colour for each column; columns of one colour have no common row."""
+    """Return a colour for each column; columns of one colour have no common row."""
     count = pattern.columns
     if pattern.widest == count:  # a full row: every column has a colour of its own
         return np.arange(count, dtype=np.int64)
@@ -37,7 +37,7 @@ def column_colours(pattern: Pattern) -> Colours:
 
 
 def star_colours(pattern: Pattern) -> Colours:
-    """A colour for each column of a symmetric pattern; see the module docstring."""
+    """Return a colour per column of a symmetric pattern; see the module docstring."""
     count = pattern.columns
     if pattern.widest == count:
         return np.arange(count, dtype=np.int64)
@@ -52,7 +52,7 @@ def star_colours(pattern: Pattern) -> Colours:
 
 
 def _taken(vertex: int, near: list[list[int]], colours: list[int]) -> set[int]:
-    """The colours that `vertex` cannot have."""
+    """Return the colours that `vertex` cannot have."""
     taken: set[int] = set()
     for middle in near[vertex]:
         own = colours[middle]

@@ -46,7 +46,7 @@ Mode: TypeAlias = Literal["reverse", "forward"] | None
 
 
 class SparseMatrix(NamedTuple):
-    """A matrix whose pattern is known when the graph is built.
+    """Matrix whose pattern is known when the graph is built.
 
     `data` is a tensor of the elements that may not be zero, `indices` their rows and
     columns, in the order of the rows; `shape` is that of the whole. Compiled, it is a
@@ -59,7 +59,7 @@ class SparseMatrix(NamedTuple):
     shape: tuple[int, int]
 
     def to_scipy(self, values: npt.ArrayLike | None = None) -> Any:
-        """`values`, what `data` was at a call, as a scipy.sparse.csr_matrix.
+        """Return `values`, a value of `data`, as a scipy.sparse.csr_matrix.
 
         What a call gave has them itself. Raises GraphError without values, ImportError
         where SciPy is not installed.
@@ -83,7 +83,7 @@ class SparseMatrix(NamedTuple):
 def sparse_jacobian(
     y: Tensor, x: Tensor, mode: Mode = None, simplify: bool = True
 ) -> SparseMatrix:
-    """The Jacobian of `y` with respect to `x` as a sparse matrix (y.size, x.size).
+    """Return the Jacobian of `y` by `x` as a sparse matrix (y.size, x.size).
 
     Elements of y and x are counted in C order. ``mode="forward"`` takes one product per
     colour of the columns, ``"reverse"`` one per colour of the rows; None takes the
@@ -124,7 +124,7 @@ def sparse_jacobian(
 
 
 def sparse_hessian(y: Tensor, x: Tensor, simplify: bool = True) -> SparseMatrix:
-    """The Hessian of the scalar `y` as a sparse matrix (x.size, x.size).
+    """Return the Hessian of the scalar `y` as a sparse matrix (x.size, x.size).
 
     One product of the Hessian with a vector per colour of a star colouring, all at
     once; elements of x are counted in C order.
@@ -166,7 +166,7 @@ def _count(colours: Colours) -> int:
 def _products(
     product: Callable[[Tensor], Tensor], like: Tensor, colours: Colours
 ) -> Tensor:
-    """`product` of the sum of unit tensors of each colour, along a first axis."""
+    """Return `product` for each colour's sum of unit tensors, along a first axis."""
     count = _count(colours)
     own = position((count, colours.size), 0)
     chosen = cast(named("equal", own, frozen(colours)), like.dtype)
@@ -175,7 +175,7 @@ def _products(
 
 
 def _alone(pattern: Pattern, colours: Colours) -> tuple[Indices, Indices]:
-    """For each element a product (its colour) and a place in it where it is alone."""
+    """Return, for each element, a colour and a place in which no other element is."""
     rows, columns = pattern.row_indices, pattern.indices
     count = max(_count(colours), 1)
     keys = rows * count + colours[columns]

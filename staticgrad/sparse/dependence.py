@@ -1,4 +1,4 @@
-"""The pattern of a derivative, found from the graph.
+"""Sparsity pattern of a derivative, derived from the graph.
 
 See patterns.py. One walk over the nodes between x and y; sizes are static.
 
@@ -47,7 +47,7 @@ Rule: TypeAlias = Callable[[Node, Sequence[Known]], Known]
 
 
 def dependence(y: Tensor, x: Tensor) -> Pattern:
-    """Which elements of the derivative of `y` with respect to `x` may not be zero."""
+    """Return which elements of the derivative of `y` by `x` may not be zero."""
     columns = _count(x)
     found: dict[Tensor, Pattern] = {x: Pattern.identity(columns)}
     for node in topological([y], {x}):
@@ -64,7 +64,7 @@ def dependence(y: Tensor, x: Tensor) -> Pattern:
 
 
 def _of(tensor: Tensor, inputs: Sequence[Known]) -> Known:
-    """The pattern of one output of a node."""
+    """Return the pattern of one output of a node."""
     node = tensor.node
     if len(node.outputs) > 1:
         return _all(tensor, inputs)
@@ -92,7 +92,7 @@ def _shape(x: Tensor) -> tuple[int, ...]:
 
 
 def _numbered(x: Tensor) -> Indices:
-    """The number of each element."""
+    """Number the elements."""
     return np.arange(_count(x)).reshape(_shape(x))
 
 
@@ -128,7 +128,7 @@ def _reduce(node: Node, inputs: Sequence[Known]) -> Known:
 
 
 def _place(node: Node, inputs: Sequence[Known]) -> Known:
-    """Elements are numbered from 1, those of one input after those of another."""
+    """Merge pieces, whose elements are numbered from 1, input after input."""
     numbered, start = [], 1
     for x in node.inputs:
         numbered.append(_numbered(x) + start)
@@ -149,7 +149,7 @@ def _mode(node: Node, inputs: Sequence[Known]) -> Known:
 
 
 def _matmul(node: Node, inputs: Sequence[Known]) -> Known:
-    """``y[i, j]`` depends on row i of the left and column j of the right factor."""
+    """Return the pattern: ``y[i, j]`` depends on row i of x and column j of y."""
     x, y = node.inputs
     left, right = inputs
     shape = _shape(node.outputs[0])
@@ -175,7 +175,7 @@ def _matmul(node: Node, inputs: Sequence[Known]) -> Known:
 def _by_constant(
     pattern: Pattern, numbers: Indices, matrix: Array, shape: tuple[int, ...]
 ) -> Pattern:
-    """``x @ matrix``, of whose elements those that are not 0 count."""
+    """Return the pattern of ``x @ matrix``; zeros of the matrix do not count."""
     inner, columns = np.nonzero(matrix)
     parts = pattern.taken(numbers[:, inner])
     result = np.arange(shape[0] * shape[1]).reshape(shape)
@@ -210,7 +210,7 @@ def _scatter(node: Node, inputs: Sequence[Known]) -> Known:
 
 
 def _lines(x: Tensor, axis: int) -> tuple[Indices, int]:
-    """For each element of `x` the number of its line along `axis`; how many."""
+    """Return the number of each element's line along `axis`, and how many there are."""
     shape = list(_shape(x))
     shape[axis] = 1
     numbers = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
@@ -223,7 +223,7 @@ def _taken_lines(lines: Indices, index: Tensor, where: Any) -> Indices:
 
 
 def _known(index: Tensor) -> Array | None:
-    """The index if it follows from constants alone."""
+    """Return the value of an index that depends on constants alone; else None."""
     for node in topological([index]):
         if isinstance(node.op.code, Leaf) and not isinstance(node.outputs[0], Constant):
             return None
@@ -232,7 +232,7 @@ def _known(index: Tensor) -> Array | None:
 
 
 def _everything(node: Node, inputs: Sequence[Known]) -> Known:
-    """Every element depends on all that any element of an input depends on."""
+    """Return the dense pattern: each element depends on all that any input does."""
     return _all(node.outputs[0], inputs)
 
 

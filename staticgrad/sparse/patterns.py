@@ -1,4 +1,4 @@
-"""Which elements of a tensor may depend on which elements of another.
+"""Sparsity patterns: which elements of a tensor may depend on which of another.
 
 A Pattern is a sparse matrix of bools: its rows are the elements of a tensor in C order,
 its columns those of x. The patterns of a graph are found node by node, from the kind of
@@ -24,7 +24,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
-    """A sparse matrix of bools in compressed rows.
+    """Sparse matrix of bools in compressed rows.
 
     Row i has the columns ``indices[starts[i]:starts[i + 1]]``, in ascending order.
     """
@@ -35,12 +35,12 @@ class Pattern:
 
     @staticmethod
     def identity(count: int) -> Pattern:
-        """Each element depends on itself."""
+        """Return the pattern in which each element depends on itself."""
         return Pattern(np.arange(count + 1), np.arange(count), count)
 
     @staticmethod
     def of(rows: Indices, columns: Indices, shape: tuple[int, int]) -> Pattern:
-        """The matrix with elements at these places, which may be there twice."""
+        """Return the matrix with elements at these places, which may repeat."""
         keys = np.unique(rows * max(shape[1], 1) + columns)
         rows, columns = np.divmod(keys, max(shape[1], 1))
         starts = np.searchsorted(rows, np.arange(shape[0] + 1))
@@ -48,17 +48,17 @@ class Pattern:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
+        """Number of rows."""
         return self.starts.size - 1
 
     @property
     def widths(self) -> Indices:
-        """The number of elements of each row."""
+        """Number of elements of each row."""
         return np.diff(self.starts)
 
     @property
     def widest(self) -> int:
-        """The number of elements of the longest row."""
+        """Number of elements of the longest row."""
         return int(self.widths.max(initial=0))
 
     @property
@@ -68,20 +68,20 @@ class Pattern:
 
     @property
     def row_indices(self) -> Indices:
-        """The row of each element."""
+        """Row of each element."""
         return np.repeat(np.arange(self.rows), self.widths)
 
     def lists(self) -> list[list[int]]:
-        """The columns of each row."""
+        """Return the columns of each row."""
         values, starts = self.indices.tolist(), self.starts.tolist()
         return [values[a:b] for a, b in pairwise(starts)]
 
     def transposed(self) -> Pattern:
-        """Rows as columns."""
+        """Return the transposed pattern."""
         return Pattern.of(self.indices, self.row_indices, (self.columns, self.rows))
 
     def taken(self, places: Indices) -> Pattern:
-        """The rows at `places`, in that order; -1 is an empty row."""
+        """Return the rows at `places`, in that order; -1 is an empty row."""
         flat = places.reshape(-1)
         widths = np.where(flat < 0, 0, np.append(self.widths, 0)[flat])
         starts = np.concatenate(([0], np.cumsum(widths)))
@@ -90,13 +90,13 @@ class Pattern:
         return Pattern(starts, self.indices[sources], self.columns)
 
     def merged(self, groups: Indices, count: int) -> Pattern:
-        """`count` rows: the union of those with the same entry in `groups`."""
+        """Return `count` rows: the union of those with the same entry in `groups`."""
         rows = np.repeat(groups.reshape(-1), self.widths)
         return Pattern.of(rows, self.indices, (count, self.columns))
 
 
 def union(patterns: Sequence[Pattern]) -> Pattern:
-    """The union of patterns of one shape."""
+    """Return the union of patterns of one shape."""
     first = patterns[0]
     if all(_is_same(first, other) for other in patterns[1:]):
         return first

@@ -1,4 +1,4 @@
-"""Forward mode against differences and reverse mode, batches against a loop."""
+"""Comparisons: forward mode with differences and reverse mode, vmap with a loop."""
 
 from __future__ import annotations
 
@@ -22,12 +22,10 @@ from staticgrad.testing.differences import (
 )
 from staticgrad.trees import flatten
 
-# ---- forward mode --------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Outputs of some inputs, all float64, and arrays at which to look at them."""
+    """Outputs of some inputs, all float64, and arrays at which to compare them."""
 
     leaves: Sequence[Input]
     outputs: Sequence[Tensor]
@@ -37,14 +35,14 @@ class Point:
     def run(
         self, tensors: Sequence[Tensor], moved: Mapping[str, Array] | None = None
     ) -> list[Array]:
-        """The arrays of `tensors`, with some values added or replaced."""
+        """Return the arrays of `tensors`, with some values added or replaced."""
         graph = Graph.closed(inputs_of(tensors), tensors)
         arrays, _ = run(graph, self.mode, {**self.values, **(moved or {})})
         return arrays
 
 
 def forward_differences(point: Point, settings: CheckSettings) -> list[str]:
-    """Tangents along a random direction against central differences."""
+    """Compare tangents along a random direction with central differences."""
     steps, tangents = _random_tangents(point, settings)
     found = []
     above, below = (
@@ -79,7 +77,7 @@ def _random_tangents(
 
 
 def transpose_gap(point: Point, settings: CheckSettings) -> list[str]:
-    """``w . (J v)`` against ``(w J) . v``."""
+    """Compare ``w . (J v)`` with ``(w J) . v``."""
     steps, tangents = _random_tangents(point, settings)
     random = np.random.default_rng(settings.seed + 1)
     weights = new_inputs("_weight", point.outputs)
@@ -103,9 +101,6 @@ def transpose_gap(point: Point, settings: CheckSettings) -> list[str]:
     return [f"w . (J v): {forward:.9g} forward, {reverse:.9g} in reverse"]
 
 
-# ---- batches -------------------------------------------------------------------------
-
-
 def outputs_of(
     function: Callable[..., Any],
     arrays: Sequence[Array],
@@ -113,7 +108,7 @@ def outputs_of(
     axes: Sequence[int | None] | None = None,
     size: str | None = None,
 ) -> list[Array]:
-    """The outputs of a function of arrays; `axes` are of the symbolic `size`."""
+    """Return the outputs of a function of arrays; `axes` are of the symbolic `size`."""
     with Graph():
         leaves = [
             make_input(f"argument_{k}", _named_axis(a.shape, axis, size), a.dtype)

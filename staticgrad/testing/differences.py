@@ -1,4 +1,4 @@
-"""Finite differences of a graph's outputs, and the comparison with derivatives.
+"""Finite differences of a graph's outputs, compared with derivatives.
 
 A function f of arrays is reduced to the scalar ``L = sum(w * f(x))`` with random w; the
 gradient of L is compared with central differences ``(L(x + e) - L(x - e)) / 2 eps``,
@@ -37,7 +37,7 @@ SHOWN = 5  # differences listed in a message
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A scalar of some inputs, and a point at which to look at it.
+    """Scalar function of some inputs, and a point at which to compare it.
 
     `leaves` are those to differentiate to; `values` holds the arrays of all inputs.
     """
@@ -49,13 +49,10 @@ class Scalar:
     mode: Mode
 
     def at(self, moved: Mapping[str, Array]) -> float:
-        """The scalar with some values replaced."""
+        """Return the scalar with some values replaced."""
         graph = Graph.closed(self.inputs, (self.result,))
         (result,), _ = run(graph, self.mode, {**self.values, **moved})
         return float(result)
-
-
-# ---- the scalar ----------------------------------------------------------------------
 
 
 def scalar_of(
@@ -66,7 +63,7 @@ def scalar_of(
     mode: Mode,
     seed: int,
 ) -> Scalar:
-    """The scalar of gradcheck's arguments."""
+    """Return the scalar for gradcheck's arguments."""
     if isinstance(function, Tensor):
         leaves, outputs, values = _of_tensor(function, wrt, inputs or {})
     else:
@@ -77,7 +74,7 @@ def scalar_of(
 def of_function(
     function: Callable[..., Any], args: Sequence[npt.ArrayLike]
 ) -> tuple[list[Input], list[Tensor], dict[str, Array]]:
-    """Its float inputs, its outputs, and the arrays by the names of the inputs."""
+    """Return float inputs, outputs, and the arrays by the names of the inputs."""
     arrays = [np.asarray(arg) for arg in args]
     with Graph():
         leaves = [
@@ -92,7 +89,7 @@ def of_function(
 def _of_tensor(
     y: Tensor, wrt: Any, inputs: Mapping[str, npt.ArrayLike]
 ) -> tuple[list[Input], list[Tensor], dict[str, Array]]:
-    """Parameters of wrt become inputs, so that no stored value has to be changed."""
+    """Return the scalar with parameters of wrt as inputs, to keep stored values."""
     tensors, _ = flatten(wrt)
     values = {name: np.asarray(array) for name, array in inputs.items()}
     leaves = [_as_input(x, k, values) for k, x in enumerate(tensors)]
@@ -121,7 +118,7 @@ def _weighted(
     mode: Mode,
     random: np.random.Generator,
 ) -> Scalar:
-    """The sum of the float outputs, each element weighted at random."""
+    """Return the sum of the float outputs, each element weighted at random."""
     check_dtypes("gradcheck", leaves)
     floats = [y for y in outputs if is_float(y.dtype)]
     if not floats:
@@ -142,7 +139,7 @@ def _weighted(
 
 
 def derivative(scalar: Scalar, settings: CheckSettings) -> Scalar:
-    """The inner product of the gradient with random vectors."""
+    """Return the inner product of the gradient with random vectors."""
     gradients = grad(
         scalar.result, list(scalar.leaves), unused="zero", simplify=settings.simplify
     )
@@ -159,7 +156,7 @@ def derivative(scalar: Scalar, settings: CheckSettings) -> Scalar:
 
 
 def check_dtypes(name: str, leaves: Sequence[Input]) -> None:
-    """Refuses anything but float64, on behalf of the function `name`."""
+    """Raise for dtypes other than float64, in the name of the function `name`."""
     for leaf in leaves:
         if leaf.dtype != FLOAT64:
             raise DTypeError(
@@ -174,13 +171,13 @@ def check_dtypes(name: str, leaves: Sequence[Input]) -> None:
 
 
 def inputs_of(outputs: Sequence[Tensor]) -> list[Input]:
-    """The inputs that `outputs` are computed from."""
+    """Return the inputs that `outputs` are computed from."""
     tensors = (t for node in topological(outputs) for t in node.outputs)
     return [t for t in tensors if isinstance(t, Input)]
 
 
 def new_inputs(name: str, like: Sequence[Tensor]) -> list[Input]:
-    """An input of the type of each tensor."""
+    """Return an input of the type of each tensor."""
     with Graph():
         return [make_input(f"{name}_{k}", t.shape, t.dtype) for k, t in enumerate(like)]
 
@@ -197,12 +194,9 @@ def _sum(terms: Sequence[Tensor]) -> Tensor:
     return total
 
 
-# ---- the comparison ------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class CheckSettings:
-    """How a comparison is made."""
+    """Settings of a comparison."""
 
     eps: float
     atol: float
@@ -217,7 +211,7 @@ class CheckSettings:
 
 
 def compare(scalar: Scalar, settings: CheckSettings) -> None:
-    """AssertionError where gradients and differences differ."""
+    """Raise AssertionError where gradients and differences differ."""
     gradients = _gradients(scalar, settings)
     if settings.directions is None:
         found = _by_element(scalar, gradients, settings)
@@ -227,7 +221,7 @@ def compare(scalar: Scalar, settings: CheckSettings) -> None:
 
 
 def report(name: str, rule: str, found: Sequence[str]) -> None:
-    """An AssertionError that lists what was found, if anything was."""
+    """Raise AssertionError listing `found`, unless it is empty."""
     if not found:
         return
     listed = "\n  ".join(found[:SHOWN])
@@ -276,7 +270,7 @@ def _by_direction(
 
 
 def _slope(scalar: Scalar, steps: Mapping[str, Array], eps: float) -> float:
-    """The central difference along `steps`."""
+    """Return the central difference along `steps`."""
     values = scalar.values
     above = scalar.at({name: values[name] + eps * s for name, s in steps.items()})
     below = scalar.at({name: values[name] - eps * s for name, s in steps.items()})

@@ -1,4 +1,4 @@
-"""What micro-batches leave behind for one update: gradients and batch statistics.
+"""Accumulators of micro-batches for one update: gradients and batch statistics.
 
 Both are kept in States and pooled exactly, whatever the sizes of the micro-batches, so
 a group that is cut short by the end of the data counts right: gradients as sums that
@@ -36,7 +36,7 @@ class Accumulator:
     def added(
         self, grads: Sequence[Tensor], weight: Tensor, ok: Tensor | None
     ) -> list[Pair]:
-        """The updates after one micro-batch of `weight` samples.
+        """Return the updates after one micro-batch of `weight` samples.
 
         Where it is not `ok` the weight becomes NaN: the group does not count.
         """
@@ -50,16 +50,16 @@ class Accumulator:
         return [*pairs, (self.weight, more)]
 
     def means(self) -> list[Tensor]:
-        """The mean gradients so far."""
+        """Return the updates after one micro-batch of `weight` samples."""
         return [t / ops.astype(self.weight, t.dtype) for t in self.sums]
 
     def cleared(self) -> list[Pair]:
-        """The updates that start a new group."""
+        """Return the updates that start a new group."""
         return _zeroed([*self.sums, self.weight])
 
 
 class Moments:
-    """Count, mean and squared deviations that one batch norm saw in a group."""
+    """Count, mean and squared deviations of a batch norm over a group."""
 
     def __init__(self, move: Move) -> None:
         self.move = move
@@ -71,7 +71,7 @@ class Moments:
         self.squares: State = ops.state(start, name=f"{name}.squares")
 
     def added(self) -> list[Pair]:
-        """The updates after one micro-batch."""
+        """Return the updates after one micro-batch."""
         kind = self.mean.dtype
         count = ops.astype(self.move.count, self.count.dtype)
         total = self.count + count
@@ -86,12 +86,12 @@ class Moments:
         ]
 
     def cleared(self) -> list[Pair]:
-        """The updates that start a new group."""
+        """Return the updates that start a new group."""
         return _zeroed([self.count, self.mean, self.squares])
 
 
 def moved(every: Iterable[Moments]) -> list[Pair]:
-    """Running statistics after a group; calls of one layer move them in order."""
+    """Return the running statistics after a group; a layer's calls apply in order."""
     now: dict[State, Tensor] = {}
     for moments in every:
         move = moments.move

@@ -14,7 +14,7 @@ A policy holds while operations are built; derivatives follow from what was buil
 products of the backward pass are 16-bit, too.
 
 On a CPU this saves memory, not time: products are computed in float32 anyway. Weakness:
-a product that overflows float16 (65504) gives infinity, which the scale cannot mend.
+a product that overflows float16 (65504) gives infinity, whatever the scale.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Pair: TypeAlias = tuple[Stored, Tensor]
 
 
 class Policy:
-    """The dtype of products: "float16", "bfloat16", or "float32" for none of them 16.
+    """Mixed-precision policy: products in "float16", "bfloat16" or "float32".
 
     Use it around what is built, for a whole Graph, or for a Module wherever it is
     called; the innermost one holds.
@@ -94,7 +94,7 @@ class Policy:
 
 
 class LossScale:
-    """The factor by which a loss is multiplied, so that its gradients fit 16 bits.
+    """Factor by which a loss is multiplied, so that its gradients fit 16 bits.
 
     It starts at `init`, is multiplied by `growth` after `interval` finite steps in a
     row, and by `backoff` in each step whose gradients are not finite; such a step
@@ -135,16 +135,16 @@ class LossScale:
 
     @property
     def value(self) -> State:
-        """The scale, a float32 scalar; ``value.value`` is what it is now."""
+        """Scale, a float32 scalar; ``value.value`` is its current value."""
         return self._scale
 
     def unscale(self, grads: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
-        """The gradients over the scale, in float32, and whether all are finite."""
+        """Divide the gradients by the scale, in float32, and test if all are finite."""
         found = [_wide(g) / self._scale for g in grads]
         return found, all_finite(found)
 
     def updates(self, finite: Tensor) -> list[Pair]:
-        """What becomes of the scale after a step."""
+        """Return the updates of the scale and its counter after a step."""
         good = self._good + 1
         full = good >= self.interval
         grown = self._scale * self.growth
@@ -177,7 +177,7 @@ def all_finite(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def where_finite(finite: Tensor, pairs: Sequence[Pair]) -> list[Pair]:
-    """`pairs` (leaf, new value) that leave every leaf as it is unless `finite`.
+    """Return `pairs` (leaf, new value) that change a leaf only if `finite`.
 
     >>> import numpy as np, staticgrad as sg
     >>> w = sg.parameter(np.float32(1.0), name="w")
@@ -190,7 +190,7 @@ def where_finite(finite: Tensor, pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def set_policy(module: Any, policy: Policy | npt.DTypeLike | None) -> Any:
-    """`module`, which runs under `policy` from now on, wherever it is called.
+    """Return `module`, set to run under `policy` wherever it is called.
 
     A dtype stands for its Policy; None takes a policy away again.
 

@@ -1,4 +1,4 @@
-"""Python between epochs: callbacks and early stopping."""
+"""Callbacks between epochs, and early stopping."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Callback: TypeAlias = Callable[[int, dict[str, float]], Any]
 def listed(
     callbacks: Callback | Iterable[Callback] | None, patience: int | None
 ) -> list[Callback]:
-    """All callbacks, early stopping last."""
+    """Return all callbacks, early stopping last."""
     found = [callbacks] if callable(callbacks) else _callables(callbacks or ())
     return found if patience is None else [*found, early_stopping(patience)]
 
 
 def _callables(callbacks: Iterable[Callback]) -> list[Callback]:
-    """The list of `callbacks`; GraphError if one cannot be called."""
+    """Return the list of `callbacks`; GraphError if one cannot be called."""
     found = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
     for callback in found:
         if not callable(callback):
@@ -35,7 +35,7 @@ def _callables(callbacks: Iterable[Callback]) -> list[Callback]:
 
 
 def early_stopping(patience: int) -> Callback:
-    """A callback that ends the training after `patience` epochs without a new least.
+    """Return a callback that stops after `patience` epochs without a new minimum.
 
     It looks at ``val_loss``, without validation at ``loss``; with several phases at the
     first one's.
@@ -62,9 +62,9 @@ def early_stopping(patience: int) -> Callback:
 def advance(
     run: Run, work: Callable[[], object], callbacks: Sequence[Callback]
 ) -> None:
-    """Take `run` to its end: at once, or an epoch at a time with `callbacks` between.
+    """Run `run` to its end: at once, or epoch by epoch with `callbacks` between.
 
-    `work` goes on as far as the cell ``last_epoch`` says.
+    `work` continues to the epoch in the cell ``last_epoch``.
     """
     if not callbacks:
         work()

@@ -1,4 +1,4 @@
-"""From gradients to updates: unscale, check, clip, optimise, or skip the step.
+"""Commit of gradients: unscale, check, clip, update, or skip the step.
 
 The order is that of PyTorch's recipes: gradients are divided by the loss scale, looked
 through for NaN and infinity, clipped, and used by the optimiser. A step that is skipped
@@ -26,7 +26,7 @@ OnNonfinite: TypeAlias = Literal["raise", "skip", "replace"]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How gradients are treated, the same in every phase; see Trainer."""
+    """Rules for treating gradients, the same in every phase; see Trainer."""
 
     check_finite: CheckFinite
     on_nonfinite: OnNonfinite
@@ -34,7 +34,7 @@ class Rules:
 
 
 def rules(check_finite: Any, on_nonfinite: Any, clip: Any, scaled: bool) -> Rules:
-    """The Rules that a Trainer's arguments mean; GraphError for what makes no sense."""
+    """Return the Rules for a Trainer's arguments; GraphError if they make no sense."""
     if check_finite not in ("loss", "gradients", None):
         raise GraphError(
             "Trainer requires check_finite 'loss', 'gradients' or None, got "
@@ -90,7 +90,7 @@ class Commit:
 def must_be_finite(
     rules: Rules, loss: Tensor, grads: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
-    """The scalars whose NaN or infinity raises an error before anything is written."""
+    """Return the scalars whose NaN or infinity raises before anything is written."""
     if rules.check_finite is None or rules.on_nonfinite != "raise":
         return ()
     if rules.check_finite == "loss":
@@ -121,7 +121,7 @@ def committed(
     scale: LossScale | None,
     loss: Tensor,
 ) -> Commit:
-    """The Commit of unscaled gradients.
+    """Return the Commit of unscaled gradients.
 
     `loss` is what has to be finite beside them: after a group of micro-batches its
     weight, which is NaN where a loss was not.
@@ -151,7 +151,7 @@ def committed(
 
 
 def gated(ok: Tensor | None, pairs: Sequence[Pair]) -> list[Pair]:
-    """Updates of a graph that happen only if `ok`; random streams always move on."""
+    """Return updates that apply only if `ok`; random streams always advance."""
     if ok is None:
         return list(pairs)
     streams = {

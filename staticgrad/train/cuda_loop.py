@@ -49,9 +49,9 @@ Array = npt.NDArray[Any]
 Loaded: TypeAlias = tuple[Any, tuple[int, int], int, tuple[int, ...]]
 """A kernel, its grid and block, and its arguments."""
 
-MOST_STEPS = 16  # of one graph
-MOST_LAUNCHES = 1024  # of one graph
-STEPS_BETWEEN_LOOKS = 128  # after which the host looks for failures and Ctrl-C
+MOST_STEPS = 16  # in one captured graph
+MOST_LAUNCHES = 1024  # in one captured graph
+STEPS_BETWEEN_LOOKS = 128  # between checks of the host for failures and Ctrl-C
 
 
 class DeviceBatch:
@@ -74,7 +74,7 @@ class DeviceBatch:
 
     @property
     def most_steps(self) -> int:
-        """How many steps one graph may hold."""
+        """Largest number of steps in one graph."""
         launches = len(self.frame.sized.steps) + len(self._gathers) + 1
         return max(min(MOST_STEPS, MOST_LAUNCHES // launches), 1)
 
@@ -91,7 +91,7 @@ class DeviceBatch:
             except DeviceError:
                 if self.frame.capturable:
                     raise
-                self.run(steps)  # without conditional nodes the host looks
+                self.run(steps)  # without conditional nodes the host decides
                 return
             self.device.replay(graph)
             steps -= count

@@ -31,7 +31,7 @@ BatchAxis = int | None | Mapping[str, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The data of one input. `axis` is the batch axis, None where it passes whole.
+    """Data of one input; `axis` is the batch axis, None if it is passed whole.
 
     What lies on a GPU is a DeviceArray.
     """
@@ -41,7 +41,7 @@ class Column:
     axis: int | None
 
     def shape(self, size: int) -> tuple[int, ...]:
-        """The shape of a batch of `size` samples."""
+        """Return the shape of a batch of `size` samples."""
         if self.axis is None:
             return self.array.shape
         return (
@@ -51,18 +51,18 @@ class Column:
         )
 
     def take(self, rows: Array) -> Array:
-        """The batch of the samples `rows`."""
+        """Return the batch of the samples `rows`."""
         array: Array = np.asarray(self.array)
         return array if self.axis is None else array.take(rows, axis=self.axis)
 
     def on_host(self) -> Column:
-        """With a copy, if it lies on a GPU."""
+        """Return the column on the host, copied if it is on a GPU."""
         return replace(self, array=np.asarray(self.array))
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Columns with equally many samples; one sample where no input is batched."""
+    """Columns of equally many samples; one sample where no input is batched."""
 
     columns: tuple[Column, ...]
     samples: int
@@ -73,15 +73,15 @@ class Dataset:
         return any(column.axis is not None for column in self.columns)
 
     def batch(self, rows: Array) -> dict[str, Array]:
-        """The inputs of the samples `rows`."""
+        """Return the inputs of the samples `rows`."""
         return {column.leaf.name: column.take(rows) for column in self.columns}
 
     def on_host(self) -> Dataset:
-        """With copies of what lies on a GPU."""
+        """Return the columns on the host, those on a GPU copied."""
         return replace(self, columns=tuple(c.on_host() for c in self.columns))
 
     def batch_size(self, wanted: int | None) -> int:
-        """The batch size to use: all samples for None or more than there are."""
+        """Return the batch size to use: all samples for None or more than there are."""
         if wanted is None:
             return self.samples
         if not self.batched:
@@ -101,7 +101,7 @@ class Dataset:
 
 
 def whole(name: str, number: SupportsIndex) -> int:
-    """`number` as an int; a located GraphError for what is no integer."""
+    """Return `number` as an int; a located GraphError if it is no integer."""
     try:
         return int(operator.index(number))
     except TypeError:
@@ -111,7 +111,7 @@ def whole(name: str, number: SupportsIndex) -> int:
 
 
 def samples_of(inputs: Sequence[Input], batch: Mapping[str, Array]) -> int:
-    """How many samples a batch has: the size ``batch``, or one."""
+    """Return the number of samples in a batch: the size ``batch``, or one."""
     leaf = next((leaf for leaf in inputs if BATCH in leaf.shape), None)
     return 1 if leaf is None else batch[leaf.name].shape[leaf.shape.index(BATCH)]
 
@@ -123,7 +123,7 @@ def dataset(
     may_be_empty: bool = False,
     given: Given = Signature.on_host,
 ) -> Dataset:
-    """The Dataset of `data`, one array per input of `inputs`.
+    """Return the Dataset of `data`, one array per input of `inputs`.
 
     `batch_axis` (a number for every input, or a dict) takes the place of the axis
     named ``batch``. ``given(signature, values)`` says what lies on a GPU, or refuses

@@ -1,10 +1,9 @@
-"""Native calls that Ctrl-C can stop.
+"""Interruption of native calls by Ctrl-C.
 
 The call runs in a thread of its own, without the GIL, while the calling thread waits.
 In the main thread the handler of SIGINT is replaced for that time by one that sets the
 stop cell, so no exception appears at an odd place; KeyboardInterrupt is raised when the
-call has returned. A handler of the user's own is left alone: what it raises stops the
-call too.
+call has returned. A user's handler is kept; an exception in it stops the call too.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def _wait(done: threading.Event, stop: Cell) -> None:
 
 @contextmanager
 def _stopping_on_interrupt(stop: Cell) -> Iterator[list[int]]:
-    """SIGINT sets `stop`; the signals received are listed."""
+    """Set `stop` on SIGINT; yield the list of received signals."""
     received: list[int] = []
     in_main = threading.current_thread() is threading.main_thread()
     before: Any = signal.getsignal(signal.SIGINT) if in_main else None

@@ -1,4 +1,4 @@
-"""Groups of micro-batches: what commits them, and those that wait for the rest.
+"""Groups of micro-batches: their commits, and the batches that are pending.
 
 Each phase has a commit of its own. Later phases have to see what earlier ones have
 updated, so they run over the micro-batches of a group again once those have committed:
@@ -26,10 +26,10 @@ Array = npt.NDArray[Any]
 
 @dataclass(slots=True)
 class Grouping:
-    """`size` batches make a group; `pending` counts those of the phase being run.
+    """Group of `size` batches; `pending` counts those of the current phase.
 
-    `commits` are the executables of the phases, `sums` what they have summed, `waiting`
-    the batches of ``step`` that later phases still have to see.
+    `commits` are the executables of the phases, `sums` their accumulators, `waiting`
+    the batches of ``step`` that later phases have not seen.
     """
 
     size: int
@@ -47,12 +47,12 @@ class Grouping:
     def step(
         self, steps: Sequence[Executable], batch: dict[str, Any]
     ) -> dict[str, Any]:
-        """One micro-batch through the first of `steps`; all else when a group is full.
+        """Run a micro-batch through the first of `steps`; the rest on a full group.
 
-        What later phases tell is weighted by samples.
+        Scalars of later phases are averaged by samples.
         """
         if self.several and self.pending.value != len(self.waiting):
-            self.drop()  # of a run that was stopped
+            self.drop()  # batches of a run that was stopped
         reported = dict(steps[0](**batch))
         self.pending.value += 1
         if self.several:
@@ -62,7 +62,7 @@ class Grouping:
         return reported
 
     def commit(self, steps: Sequence[Executable]) -> dict[str, Any]:
-        """The updates of what is pending, phase after phase."""
+        """Apply the updates of the pending batches, phase after phase."""
         reported = dict(self.commits[0]())
         self.pending.value = 0
         batches, self.waiting = self.waiting, []
@@ -78,9 +78,10 @@ class Grouping:
         return reported
 
     def start(self, steps: Sequence[Executable], resuming: bool) -> None:
-        """Before a run, whose later phases see its own batches only.
+        """Start a run, whose later phases see its own batches only.
 
-        What `step` has left is an update; what a run has left is of use to itself.
+        Batches pending from ``step`` are committed first; those of another run are
+        dropped.
         """
         if self.waiting:
             self.commit(steps)
@@ -88,7 +89,7 @@ class Grouping:
             self.drop()
 
     def drop(self) -> None:
-        """Forget what is pending."""
+        """Drop the pending batches."""
         self.pending.value = 0
         self.waiting = []
         for leaf in self.sums:

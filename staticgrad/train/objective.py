@@ -1,4 +1,4 @@
-"""What a Trainer minimises: losses with their metrics, updates and leaves, checked.
+"""Objective of a Trainer: losses with their metrics, updates and leaves, checked.
 
 A step has one phase per loss. A phase updates at once, or, with `accumulate`, adds its
 gradients up and leaves the updates to a Commit that runs after some micro-batches.
@@ -40,7 +40,7 @@ Leaf = TypeVar("Leaf", bound=Tensor)
 
 @dataclass(frozen=True, slots=True)
 class TrainedLoss:
-    """One loss of a Trainer, what minimises it and over what; `name` may be empty."""
+    """Loss of a Trainer, its optimiser and parameters; `name` may be empty."""
 
     name: str
     loss: Tensor
@@ -50,7 +50,7 @@ class TrainedLoss:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One part of a step, an executable of its own.
+    """Phase of a step, with an executable of its own.
 
     `scalars` are reported for each batch, `per_update_metrics` for each update;
     `finite` have to be so before anything is written. `group` is what follows several
@@ -66,13 +66,13 @@ class Phase:
 
     @property
     def reported(self) -> dict[str, Tensor]:
-        """What the executable of the batch gives."""
+        """Scalars that the executable of the batch returns."""
         return self.scalars | (self.per_update_metrics if self.group is None else {})
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """The phases of a step; `inputs` and `stored` are in order of creation.
+    """Phases of a step; `inputs` and `stored` are in order of creation.
 
     `gates` are, where steps may be skipped, the names of the losses that have to be
     finite for a batch to count in the mean of each of `scalars`.
@@ -90,7 +90,7 @@ class Objective:
 
     @property
     def sums(self) -> tuple[Stored, ...]:
-        """What groups of batches sum up."""
+        """Leaves that groups of batches accumulate into."""
         return tuple(leaf for phase in self.phases for leaf in phase.sums)
 
     @property
@@ -100,7 +100,7 @@ class Objective:
 
 
 def parts(loss: Any, optimizer: Any, parameters: Any) -> list[TrainedLoss]:
-    """The Parts that a Trainer's first arguments mean: one loss, a list or a dict."""
+    """Return the Parts for a Trainer's first arguments: one loss, a list or a dict."""
     if isinstance(loss, Mapping):
         return [_part(str(name), value) for name, value in loss.items()]
     if isinstance(loss, list | tuple):
@@ -137,7 +137,7 @@ def objective(
     pool_statistics: bool,
     simplify: bool,
 ) -> Objective:
-    """The Objective of the parts: updates are the optimisers' and those of graphs.
+    """Return the Objective of the parts, with the updates of optimisers and graphs.
 
     With `pool_statistics` and groups of batches, running statistics of batch norms move
     once a group.
@@ -171,7 +171,7 @@ def objective(
 def scales_of(
     wanted: Any, phases: int
 ) -> tuple[LossScale | None, list[LossScale | None]]:
-    """The loss scale, and that of each phase."""
+    """Return the loss scale, and that of each phase."""
     if wanted is None:
         return None, [None] * phases
     if isinstance(wanted, LossScale) and phases == 1:
@@ -225,7 +225,7 @@ def _phase(
 
 
 def _samples(loss: Tensor) -> Tensor:
-    """How many samples the micro-batch has: the size ``batch``, or one."""
+    """Return the number of samples in the micro-batch: the size ``batch``, or one."""
     if any(BATCH in leaf.shape for leaf in _leaves([loss], Input)):
         return named("extent", size=BATCH)
     return ops.constant(np.float64(1))
@@ -236,7 +236,7 @@ def _renamed(part: TrainedLoss, metrics: dict[str, Tensor]) -> dict[str, Tensor]
 
 
 def _name(part: TrainedLoss, word: str) -> str:
-    """``loss``; ``loss_1`` in a list of phases; ``critic_loss`` in a dict of them."""
+    """Return ``loss``, ``loss_1`` in a list of phases, or ``critic_loss`` in a dict."""
     if not part.name:
         return word
     return f"{word}_{part.name}" if part.name.isdigit() else f"{part.name}_{word}"
@@ -274,7 +274,7 @@ def _require_disjoint(
 def _scalars(
     given: Sequence[TrainedLoss], metrics: Mapping[str, Tensor]
 ) -> list[dict[str, Tensor]]:
-    """What each phase tells: its loss, the first one the metrics too."""
+    """Return the scalars of each phase: its loss, and in the first one the metrics."""
     if not isinstance(metrics, Mapping):
         raise GraphError(
             "Trainer requires metrics as a dict from name to scalar, got "
@@ -292,7 +292,7 @@ def _scalars(
 
 
 def _require_own_names(metrics: Mapping[str, Tensor], taken: Container[str]) -> None:
-    """The history has a column for each of `taken`, and ``val_`` ones."""
+    """Raise if a name is taken, or is that of a validation column (``val_``)."""
     for name in metrics:
         if not isinstance(name, str) or name in taken or name.startswith("val_"):
             raise GraphError(
@@ -302,7 +302,7 @@ def _require_own_names(metrics: Mapping[str, Tensor], taken: Container[str]) -> 
 
 
 def _shared_out(reported: Sequence[Mapping[str, Tensor]]) -> list[list[Pair]]:
-    """The graphs' updates, each for the first phase that computes what it needs."""
+    """Assign the graphs' updates to the first phase that computes their operands."""
     reached = [{n for n in topological(part.values()) if n.inputs} for part in reported]
     graphs = dict.fromkeys(g for part in reported for g in homes(part.values()))
     shares: list[list[Pair]] = [[] for _ in reported]
@@ -343,7 +343,7 @@ def _require_scalar(name: str, tensor: Any) -> None:
 
 
 def _leaves(roots: Iterable[Tensor], kind: type[Leaf]) -> tuple[Leaf, ...]:
-    """The leaves of `kind` that `roots` reach, in order of creation."""
+    """Return the leaves of `kind` that `roots` reach, in order of creation."""
     outputs = (t for node in topological(roots) for t in node.outputs)
     found = [t for t in outputs if isinstance(t, kind)]
     return tuple(sorted(found, key=lambda t: t.node.number))

@@ -37,7 +37,7 @@ _LOW = 2**32 - 1
 
 
 def permutation(count: int, seed: int, epoch: int) -> Array:
-    """Fisher and Yates' shuffle of 0..count-1 with Philox, as SHUFFLE does it."""
+    """Shuffle 0..count-1 by Fisher and Yates with Philox, as SHUFFLE does."""
     last = np.arange(max(count, 1), dtype=np.int64)
     counter = (last & _LOW, last >> 32, epoch & _LOW, epoch >> 32 & _LOW)
     words = philox(counter, (seed & _LOW, seed >> 32 & _LOW)).astype(object)

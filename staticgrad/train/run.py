@@ -1,4 +1,4 @@
-"""A run of training: where it stands, in memory that the program and Python share.
+"""Run of training: its progress, in memory shared by the program and Python.
 
 Everything that a run needs to go on later is here: the epoch, the samples seen in it,
 the permutation, the sums so far and the history. The training loop (training_loop.py)
@@ -33,7 +33,7 @@ FOREVER = 2**62
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """What must stay as it was for a run to be resumed.
+    """Settings that must be unchanged for a run to be resumed.
 
     `first_epoch` counts from the first epoch that the trainer ever ran, so that two
     fits in a row shuffle as one. `per_update_metrics` are reported once an update,
@@ -64,12 +64,12 @@ class RunSettings:
 
     @property
     def steps_per_epoch(self) -> int:
-        """The tail counts as a step."""
+        """Number of steps per epoch; the tail counts as a step."""
         return -(-self.samples // self.batch_size)
 
     @property
     def validated_names(self) -> tuple[str, ...]:
-        """The columns that validation fills."""
+        """Columns that validation fills."""
         return tuple(f"val_{n}" for n in self.names) if self.validation_samples else ()
 
 
@@ -93,7 +93,7 @@ class Sum:
 
 
 class Run:
-    """The cells, sums, permutation and history of one call of fit.
+    """Cells, sums, permutation and history of one call of fit.
 
     `epoch` counts over the trainer's life; `started` is 1 within an epoch; `seen` are
     the samples of the epoch whose steps are done; `row` is the next row of the history;
@@ -150,7 +150,7 @@ class Run:
 
     @property
     def history(self) -> History:
-        """A copy of the rows that are complete."""
+        """Copy of the rows that are complete."""
         return {
             name: self.columns[name][: self._rows(name)].copy() for name in self.columns
         }
@@ -159,12 +159,12 @@ class Run:
         return int(self.steps.value if self.settings.per_step(name) else self.row.value)
 
     def last_row(self) -> dict[str, float]:
-        """The last complete row, as floats."""
+        """Return the last complete row, as floats."""
         rows = {name: self._rows(name) for name in self.columns}
         return {name: float(self.columns[name][n - 1]) for name, n in rows.items() if n}
 
     def located(self, error: BaseException) -> BaseException:
-        """`error` with the step and epoch (from 1, in this run) where it came up."""
+        """Return `error` with its step and epoch (from 1, in this run)."""
         if not self.started.value:
             return error  # an evaluation has no steps
         in_steps = self.seen.value < self.settings.samples
@@ -198,7 +198,7 @@ def restored(
     facts: Mapping[str, Any],
     settings: RunSettings | None = None,
 ) -> Run:
-    """The run that `saved` has taken apart; with `settings` of more epochs, longer."""
+    """Restore the run saved by `saved`; longer if `settings` have more epochs."""
     old = dict(facts["settings"])
     if "marks" in old:  # as it was called in files of the first version
         old["per_update_metrics"] = old.pop("marks")
@@ -214,7 +214,7 @@ def restored(
 
 
 def resumed(run: Run, wanted: RunSettings) -> Run:
-    """`run`, to go on by the arguments `wanted`, which may ask for more epochs.
+    """Resume `run` with the arguments `wanted`, which may ask for more epochs.
 
     GraphError if they differ otherwise.
     """
@@ -230,7 +230,7 @@ def resumed(run: Run, wanted: RunSettings) -> Run:
 
 
 class InPhase:
-    """What is raised in phase `number` of a step says what is applied already."""
+    """Context that adds to an error in phase `number` what is already applied."""
 
     __slots__ = ("number",)
 
@@ -246,7 +246,7 @@ class InPhase:
 
 
 def after_phases(error: BaseException, number: int) -> BaseException:
-    """`error` of phase `number` of a step, which says what is applied already."""
+    """Add to an `error` of phase `number` of a step which phases are applied."""
     if not number:
         return error
     earlier = "phase 1" if number == 1 else f"phases 1 to {number}"
@@ -261,7 +261,7 @@ def _noted(error: BaseException, where: str) -> BaseException:
 
 
 def _require_equal(stored: RunSettings, wanted: RunSettings) -> None:
-    """GraphError naming what differs between a stored run and the call to resume it."""
+    """Raise GraphError naming the difference between a stored run and the call."""
     old, new = asdict(stored), asdict(wanted)
     differing = [k for k in old if old[k] != new[k]]
     if differing:
@@ -276,7 +276,7 @@ def _require_equal(stored: RunSettings, wanted: RunSettings) -> None:
 
 
 def lengths(epochs: Any, steps: Any, per_epoch: int) -> tuple[int, int]:
-    """For how many epochs and steps `fit` runs; either may be None, for no limit."""
+    """Return the epochs and steps for which `fit` runs; None is no limit."""
     epochs = None if epochs is None else whole("epochs", epochs)
     steps = None if steps is None else whole("steps", steps)
     for name, number in (("epochs", epochs), ("steps", steps)):
@@ -291,7 +291,7 @@ def lengths(epochs: Any, steps: Any, per_epoch: int) -> tuple[int, int]:
 
 
 def checked_record(record: Any) -> Record:
-    """`record`, or GraphError."""
+    """Return `record`, or GraphError."""
     if record not in ("epoch", "step"):
         raise GraphError(
             f"fit requires record 'epoch' or 'step', got {record!r}; "
@@ -302,7 +302,7 @@ def checked_record(record: Any) -> Record:
 
 
 def evaluation(names: Sequence[str], samples: int, batch_size: int) -> RunSettings:
-    """The settings of a run that only validates."""
+    """Return the settings of a run that only validates."""
     return RunSettings(
         samples=1, batch_size=batch_size, validation_samples=samples, epochs=1,
         steps=0, seed=0, shuffle=False, record="epoch", names=tuple(names),

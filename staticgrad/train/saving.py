@@ -34,7 +34,7 @@ def write(path: str | os.PathLike[str], arrays: Arrays, facts: Any) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any]], Any]:
-    """(arrays, facts) that `write` has put at `path`; GraphError for other files."""
+    """Return (arrays, facts) that `write` wrote; GraphError for other files."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"load requires a file, got none at {path}")
     try:
@@ -57,7 +57,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, npt.NDArray[Any]], Any
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Put `content` at `path` in one step."""
+    """Replace the file at `path` by `content` atomically."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"save requires a folder, got none at {path.parent}")
     if path.is_dir():

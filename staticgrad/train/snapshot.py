@@ -1,4 +1,4 @@
-"""What a Trainer saves: leaves, optimiser states, counters and where the run stands.
+"""Snapshots of a Trainer: leaves, optimiser states, counters and progress.
 
 Parameters keep their names, so other programs can read them; states have the prefix
 ``state:``, the optimiser's ``optimizer:``, arrays of the last run ``run:``, batches
@@ -29,7 +29,7 @@ BATCH = "batch:"
 def named_leaves(
     leaves: Iterable[Stored], optimizer_states: Mapping[str, State]
 ) -> dict[str, Stored]:
-    """A name in the file for every leaf; equal names are numbered."""
+    """Return a name in the file for every leaf; equal names are numbered."""
     named: dict[str, Stored] = {}
     of_optimizer = set(optimizer_states.values())
     for leaf in leaves:
@@ -49,7 +49,7 @@ def taken(
     leaves: Mapping[str, Stored], epochs: int, run: Run | None,
     waiting: Sequence[Mapping[str, Array]],
 ) -> tuple[dict[str, Array], dict[str, Any]]:  # fmt: skip
-    """The arrays and facts to save."""
+    """Return the arrays and facts to save."""
     arrays = {name: leaf.value for name, leaf in leaves.items()}
     facts: dict[str, Any] = {"version": VERSION, "epochs": epochs, "run": None}
     if run is not None:
@@ -61,7 +61,7 @@ def taken(
 
 
 def batches(arrays: Mapping[str, Array]) -> list[dict[str, Array]]:
-    """The batches that were waiting when `arrays` were taken."""
+    """Return the batches that were pending when `arrays` were saved."""
     found: dict[int, dict[str, Array]] = {}
     for key in sorted(key for key in arrays if key.startswith(BATCH)):
         _, number, name = key.split(":")

@@ -65,7 +65,7 @@ Data: TypeAlias = Mapping[str, npt.ArrayLike]
 
 
 class Trainer:
-    """Trains the parameters that `loss` depends on.
+    """Trainer of the parameters that `loss` depends on.
 
     `loss` is a float scalar, a mean over the batch; `parameters` (a tree) restricts
     what is trained, by default every trainable parameter of the loss; `metrics` maps
@@ -87,13 +87,13 @@ class Trainer:
 
     `check_finite` is "loss", "gradients" (the loss, too) or None. What happens where
     they are not: `on_nonfinite` "raise" (NonFiniteError, the step changes nothing),
-    "skip" (nothing but the random stream changes; ``history["skipped"]`` tells the
-    share of steps; batches whose loss is not finite are left out of an epoch's means)
-    or "replace" (NaN in gradients becomes 0, infinities the largest numbers; the loss
-    is not checked; ``history["replaced"]``).
+    "skip" (nothing but the random stream changes; ``history["skipped"]`` is the
+    fraction of such steps; batches whose loss is not finite are left out of an epoch's
+    means) or "replace" (NaN in gradients becomes 0, infinities the largest numbers; the
+    loss is not checked; ``history["replaced"]``).
 
     `clip` is ``sg.optim.clip_by_global_norm(1.0)``, ``clip_by_value``, or several of
-    them; ``history["clipped"]`` tells the share of steps. `loss_scale` is an
+    them; ``history["clipped"]`` is the fraction of such steps. `loss_scale` is an
     ``sg.amp.LossScale``, "dynamic" for a new one, or a number that stays: gradients are
     taken of the scaled loss, divided by the scale and checked before they are clipped,
     and steps whose gradients overflow are skipped. `memory_budget` bounds the memory of
@@ -169,26 +169,26 @@ class Trainer:
         record: int | None = None,
         gradient: bool = False,
     ) -> Tap:
-        """Look at `tensor` in each training step, inside of `fit` too.
+        """Tap `tensor` in each training step, inside of `fit` too.
 
         With `gradient` it is the gradient of the loss with respect to `tensor`. The
         rest is as in `Executable.tap`; callbacks take the GIL, `record` does not. A
         tensor that the loss does not depend on is a GraphError that names the cut. With
-        several phases it is the first one that is looked at.
+        several phases it is the first one.
         """
         if gradient:
             tensor = self._taps.gradient_of(tensor)
         return self._steps[0].tap(tensor, callback, record=record)
 
     def watch_gradients(self, last: int = 1000) -> GradientWatch:
-        """Mean, std, min, max and norm of each parameter's gradient, step by step.
+        """Record mean, std, min, max and norm of all gradients in each step.
 
         They are computed in the kernels and kept for the `last` steps.
         """
         return self._taps.watch(self._steps[0], last)
 
     def _grouping(self) -> Grouping | None:
-        """What commits groups of micro-batches."""
+        """Return the Grouping of micro-batches; None if every batch is an update."""
         goal = self._objective
         late = [phase.group for phase in goal.phases if phase.group is not None]
         if not late:
@@ -205,7 +205,7 @@ class Trainer:
 
     @property
     def optimizer(self) -> Optimizer:
-        """The optimiser; the first phase's, where there are several."""
+        """Optimiser; the first phase's, where there are several."""
         return self.optimizers[0]
 
     @property
@@ -232,7 +232,7 @@ class Trainer:
 
     @property
     def learning_rate(self) -> float:
-        """The optimiser's step size; settable at any time, nothing is compiled.
+        """Optimiser's step size; settable at any time, nothing is compiled.
 
         With several phases it is the first one's to read, and that of all to set; each
         of ``trainer.optimizers`` has its own.
@@ -251,11 +251,11 @@ class Trainer:
 
     @property
     def memory(self) -> Memory:
-        """The memory plan of the training step that was run last."""
+        """Memory plan of the training step that was run last."""
         return self._steps[0].memory if self._plan is None else Memory(self._plan)
 
     def explain(self) -> str:
-        """What was compiled, and for which sizes it was planned."""
+        """Describe what was compiled, and the sizes for which it was planned."""
         several = len(self._steps) > 1
         found = [
             f"training step{f', phase {n}' if several else ''}\n{step.explain()}"
@@ -268,14 +268,14 @@ class Trainer:
         return "\n\n".join(found)
 
     def profile(self, times: int, /, **batch: npt.ArrayLike) -> Profile:
-        """How long each kernel of a training step takes; see `Executable.profile`.
+        """Measure the time of each kernel of a training step; see `Executable.profile`.
 
         With several phases it is the first one's. Nothing is trained.
         """
         return self._steps[0].profile(times, **batch)
 
     def step(self, /, **batch: npt.ArrayLike) -> dict[str, float]:
-        """One step on one batch; loss and metrics as they were before the update.
+        """Run one step on one batch; return loss and metrics from before the update.
 
         With `accumulate` the update comes with every so many steps; what is reported
         once an update, such as "clipped", is in the result of such a step. So is what
@@ -298,7 +298,7 @@ class Trainer:
         batch_size: int | None = None,
         batch_axis: BatchAxis = None,
     ) -> dict[str, float]:
-        """Loss and metrics over `data` in eval mode, means weighted by samples.
+        """Evaluate loss and metrics over `data` in eval mode, averaged over samples.
 
         Of no samples they are what NumPy gives: NaN for a mean.
         """
@@ -347,10 +347,11 @@ class Trainer:
 
         Ctrl-C raises KeyboardInterrupt after the step being done; parameters and
         optimiser are those of the last finished step, and the same call with
-        ``resume=True`` goes on as if nothing had happened: at once with the history if
-        the run had ended, up to `epochs` in all if those are more now. Otherwise epochs
-        are additional. Raises NonFiniteError, IndexOutOfRange (with the user's line),
-        GraphError, ShapeError and DTypeError for bad data, ValueError for empty data.
+        ``resume=True`` continues as if nothing had happened: at once with the history
+        if the run had ended, up to `epochs` in all if those are more now. Otherwise
+        epochs are additional. Raises NonFiniteError, IndexOutOfRange (with the user's
+        line), GraphError, ShapeError and DTypeError for bad data, ValueError for empty
+        data.
         """
         ready = self._dataset(data, batch_axis)
         scored = None

@@ -1,4 +1,4 @@
-"""What a Trainer's taps look at: gradients, and their statistics for each step."""
+"""Taps of a Trainer: gradients, and their statistics in each step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 
 class StepTaps:
-    """Gradients of one loss, each made once, so that taps on it are on one tensor."""
+    """Taps on the gradients of one loss, each of which is built once."""
 
     def __init__(self, loss: Tensor, parameters: Any, simplify: bool) -> None:
         self._loss = loss
@@ -30,14 +30,14 @@ class StepTaps:
         self._made: dict[Tensor, Tensor] = {}
 
     def gradient_of(self, tensor: Tensor) -> Tensor:
-        """The gradient of the loss; GraphError naming the cut if there is none."""
+        """Return the gradient of the loss; GraphError names the cut if none."""
         if tensor not in self._made:
             gradient: Tensor = grad(self._loss, tensor, simplify=self._simplify)
             self._made[tensor] = gradient
         return self._made[tensor]
 
     def watch(self, executable: Executable, last: int) -> GradientWatch:
-        """A watch over the gradients of everything that is trained."""
+        """Return a watch over the gradients of all trained parameters."""
         wrt = trained(self._loss, self._parameters)
         gradients = grad(self._loss, wrt, simplify=self._simplify)
         names = [
@@ -49,7 +49,7 @@ class StepTaps:
 
 
 def statistics(g: Tensor) -> Tensor:
-    """Mean, std, min, max and Euclidean norm of `g`, as float64."""
+    """Return mean, std, min, max and Euclidean norm of `g`, as float64."""
     wide = g.astype("float64")
     return ops.stack(
         [ops.mean(wide), ops.std(wide), ops.min(wide), ops.max(wide),
@@ -66,24 +66,24 @@ class GradientWatch:
 
     @property
     def steps(self) -> int:
-        """How many steps were watched; the last of them are kept."""
+        """Number of steps watched; the last of them are kept."""
         return self._tap.count
 
     def __getitem__(self, name: str) -> dict[str, Array]:
-        """The statistics of one parameter, each a float64 array over steps."""
+        """Return the statistics of one parameter, each a float64 array over steps."""
         rows = self._tap.values[:, self.names.index(name)]
         return dict(zip(STATISTICS, rows.T, strict=True))
 
     @property
     def global_norm(self) -> Array:
-        """The norm of all gradients together, for each step."""
+        """Norm of all gradients together, for each step."""
         norms = self._tap.values[:, :, STATISTICS.index("norm")]
         total: Array = np.sqrt((norms**2).sum(axis=1))
         return total
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Which gradients were not finite, and in which step first."""
+        """Describe the gradients that were not finite, with the first step of each."""
         finite = np.isfinite(self._tap.values).all(axis=2)
         bad: Array = np.logical_not(finite)  # (step, parameter)
         first = self._tap.count - len(bad) + 1
@@ -95,7 +95,7 @@ class GradientWatch:
         )
 
     def remove(self) -> None:
-        """Watch no more; what was recorded stays."""
+        """Stop watching; recorded values stay."""
         self._tap.remove()
 
     def __str__(self) -> str:

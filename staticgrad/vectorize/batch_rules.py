@@ -1,11 +1,11 @@
-"""From one example to many: what a node is over a leading axis of n examples.
+"""Batching of nodes: each op evaluated over a leading axis of n examples.
 
 Every rule is decided by the kind of the op's code, or by the op's own ``batch``. Inputs
 that do not depend on the examples stay as they are where the kind allows it (a weight
 in a product, a table in a gather); otherwise they are broadcast, which costs no memory.
 
-Attributes have one meaning in every op, so that what a leading axis does to them
-follows from their name (LEADING).
+Attributes have one meaning in every op, so their change under a leading axis follows
+from their name (LEADING).
 
 Weakness: an op of another kind, or with an attribute that LEADING does not know, is
 made once per example and stacked; this takes a static number of examples.
@@ -55,7 +55,7 @@ from staticgrad.vectorize.image_rules import convolution
 Batched: TypeAlias = Sequence[Tensor | None]
 Rule: TypeAlias = Callable[[Node, Batched, Dim], Sequence[Tensor]]
 
-# what a leading axis of n does to an attribute
+# how an attribute changes under a leading axis of n
 LEADING: dict[str, Callable[[Dim, Any], Any]] = {
     "shape": lambda n, shape: (n, *shape),
     "axis": lambda n, axis: axis + 1 if axis >= 0 else axis,
@@ -76,7 +76,7 @@ LEADING: dict[str, Callable[[Dim, Any], Any]] = {
 def batched(
     outputs: Sequence[Tensor], examples: Mapping[Tensor, Tensor], n: Dim
 ) -> dict[Tensor, Tensor]:
-    """For each tensor that depends on keys of `examples`: it for all of n examples.
+    """Return, for each tensor that depends on keys of `examples`, its batched form.
 
     `examples` maps a tensor of one example to all of them along a leading axis.
     """
@@ -88,7 +88,7 @@ def batched(
 def _extend(
     found: dict[Tensor, Tensor], outputs: Sequence[Tensor], n: Dim, bodies: _Bodies
 ) -> None:
-    """Add what `outputs` need to what was `found`."""
+    """Add to `found` the batched tensors that `outputs` need."""
     with deriving() as derive_from:
         for node in topological(outputs, found):
             inputs = [found.get(t) for t in node.inputs]
@@ -103,7 +103,7 @@ def _extend(
 
 
 class _Bodies:
-    """Bodies of control flow for all examples.
+    """Batched bodies of control flow.
 
     Those of a loop and of its derivative share tensors, and do so afterwards, so that
     the compiler can run them as one.
@@ -118,7 +118,7 @@ class _Bodies:
     def __call__(
         self, outputs: Sequence[Tensor], flagged: Sequence[Tensor]
     ) -> tuple[Mapping[Tensor, Tensor], Mapping[Tensor, Tensor]]:
-        """See Inner in control_rules.py."""
+        """Batch tensors; see Inner in control_rules.py."""
         for tensor in flagged:
             if tensor not in self._places:
                 name = tensor.node.attrs["name"]
@@ -129,7 +129,7 @@ class _Bodies:
         return places, found
 
     def with_example_axis(self, x: Tensor, found: Tensor | None) -> Tensor:
-        """`found`, or `x` repeated; the same tensor for the same `x`."""
+        """Return `found`, or `x` repeated; the same tensor for the same `x`."""
         if found is None and x not in self._with_example_axis:
             self._with_example_axis[x] = with_example_axis(x, None, self._n)
         return self._with_example_axis[x] if found is None else found
@@ -156,7 +156,7 @@ def _all_led(node: Node, inputs: Batched, n: Dim) -> list[Tensor]:
 
 
 def _elementwise(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
-    """Inputs of lower rank get axes of size 1 after the leading one."""
+    """Batch an elementwise op: shorter shapes get axes of size 1 after the first."""
     rank = max(t.ndim for t in node.inputs)
     aligned = [
         x if found is None else reshaped(found, (n, *(1,) * (rank - x.ndim), *x.shape))
@@ -174,7 +174,7 @@ def _led_attrs(node: Node, n: Dim) -> dict[str, Any]:
 
 
 def _random(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
-    """Keys lead; parameters broadcast to the shape, so axes of size 1 come first."""
+    """Batch a draw: keys have the leading axis, parameters size 1 after it."""
     keys, *others = _all_led(node, inputs, n)
     rank = node.outputs[0].ndim
     aligned = [
@@ -193,7 +193,7 @@ def _reduce(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
 
 
 def _matmul(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
-    """One product of all rows (columns) where one factor is the same matrix for all."""
+    """Batch a product: one product of all rows (columns) if one factor is shared."""
     x, y = node.inputs
     left, right = inputs
     if left is not None and right is None and y.ndim == 2:
@@ -208,7 +208,7 @@ def _matmul(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
 
 
 def _gather(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
-    """Only where table and index both differ are they brought into one long table."""
+    """Batch a gather: if table and index both differ, gather from one long table."""
     x, index = inputs
     attrs = node.attrs
     if attrs["pointwise"]:
@@ -243,7 +243,7 @@ def _scatter(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
 
 
 class _Rows:
-    """The tables of all examples as one, and the index into it.
+    """Tables of all examples as one table, and the index into it.
 
     The indexed axis of extent e comes next to the leading one: example b has the rows
     ``b * e .. b * e + e - 1``.
@@ -258,7 +258,7 @@ class _Rows:
         self.attrs = {**attrs, "axis": 0}
 
     def index(self) -> Tensor:
-        """The index into the long table; it was within its own, so it is in this."""
+        """Return the index into the long table; it was in range in its own."""
         index = self.examples_index
         extent = self.shape[self.axis]
         number = position((self.n, *(1,) * (index.ndim - 1)), 0)
@@ -269,21 +269,21 @@ class _Rows:
         return checked(named("add", index, start), room, wrap=False)
 
     def table(self, x: Tensor) -> Tensor:
-        """(n, before, e, after) as (n * e, before, after)."""
+        """Reshape (n, before, e, after) to (n * e, before, after)."""
         near = _moved(x, self.axis + 1, 1)
         return reshaped(near, (self.n * near.shape[1], *near.shape[2:]))
 
     def table_back(self, rows: Tensor) -> Tensor:
-        """(n * e, before, after) as (n, before, e, after)."""
+        """Reshape (n * e, before, after) to (n, before, e, after)."""
         near = reshaped(rows, (self.n, self.shape[self.axis], *rows.shape[1:]))
         return _moved(near, 1, self.axis + 1)
 
     def parts(self, x: Tensor) -> Tensor:
-        """(n, before, index, after) as (n, index, before, after)."""
+        """Reshape (n, before, index, after) to (n, index, before, after)."""
         return transposed(x, self._order())
 
     def parts_back(self, x: Tensor) -> Tensor:
-        """(n, index, before, after) as (n, before, index, after)."""
+        """Reshape (n, index, before, after) to (n, before, index, after)."""
         order = self._order()
         return transposed(x, tuple(order.index(k) for k in range(x.ndim)))
 
@@ -296,14 +296,14 @@ class _Rows:
 
 
 def _moved(x: Tensor, source: int, place: int) -> Tensor:
-    """`x` with the axis `source` at `place`."""
+    """Return `x` with the axis `source` at `place`."""
     order = [k for k in range(x.ndim) if k != source]
     order.insert(place, source)
     return transposed(x, tuple(order))
 
 
 def _one_by_one(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
-    """The op on each example, stacked."""
+    """Apply the op to each example and stack the results."""
     if not isinstance(n, int):
         raise GraphError(
             f"vmap requires a static number of examples for {node.op.name}, got {n}; "

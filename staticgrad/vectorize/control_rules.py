@@ -1,11 +1,11 @@
-"""Branches and loops over many examples at once.
+"""Batching of branches and loops over a leading axis of examples.
 
-A loop over batched values has batched carries, slices and captures; what examples do
-not decide stays as it is. A `while_loop` whose condition differs goes on as long as it
-is true of any example, and leaves alone what is done. A branch that examples choose
-becomes a selection if all branches are elementwise and none can fail; otherwise the
-examples go through it one after the other, each through the branch that it takes. So do
-examples of a loop that may fail on what is done.
+A loop over batched values has batched carries, slices and captures; values that do not
+depend on examples stay as they are. A `while_loop` whose condition differs runs as long
+as it is true for any example, and leaves finished examples unchanged. A branch that
+examples choose becomes a selection if all branches are elementwise and none can fail;
+otherwise the examples go through it one after the other, each through the branch that
+it takes. So do examples of a loop that may fail on what is done.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Batched: TypeAlias = Sequence[Tensor | None]
 
 
 class Inner(Protocol):
-    """What tensors of a body are for all examples, given the inputs that differ.
+    """Function that maps tensors of a body to their batched forms.
 
     The first result maps inputs to new ones, the second tensors that depend on them.
     """
@@ -50,16 +50,16 @@ class Inner(Protocol):
     def __call__(
         self, outputs: Sequence[Tensor], flagged: Sequence[Tensor]
     ) -> tuple[Mapping[Tensor, Tensor], Mapping[Tensor, Tensor]]:
-        """See above."""
+        """Return the mapping of inputs to batched ones, and the batched tensors."""
 
     def with_example_axis(self, x: Tensor, found: Tensor | None) -> Tensor:
-        """`found`, or `x` repeated; the same tensor for the same `x`."""
+        """Return `found`, or `x` broadcast over examples, the same for the same `x`."""
 
 
 def control_batched(
     node: Node, inputs: Batched, n: Dim, inner: Inner
 ) -> Sequence[Tensor]:
-    """The outputs of a Control node for all examples, along a leading axis of n."""
+    """Return the outputs of a Control node for all examples, on a leading axis."""
     rule = RULES.get(node.op.name)
     if rule is None:
         raise CompilerBug(f"{node} cannot be batched")
@@ -67,12 +67,12 @@ def control_batched(
 
 
 def example(tensor: Tensor, n: Dim, name: str) -> Tensor:
-    """An input of a body that has all examples of `tensor`."""
+    """Return an input of a body that holds all examples of `tensor`."""
     return placeholder(TensorType((n, *tensor.shape), tensor.dtype), name)
 
 
 def _swapped(x: Tensor) -> Tensor:
-    """`x` with its first two axes exchanged."""
+    """Return `x` with its first two axes exchanged."""
     return transposed(x, (1, 0, *range(2, x.ndim)))
 
 
@@ -87,7 +87,7 @@ def _reached(outputs: Sequence[Tensor], flagged: set[Tensor]) -> set[Tensor]:
 def _with_carries(
     carries: Sequence[Tensor], new: Sequence[Tensor], flagged: set[Tensor]
 ) -> set[Tensor]:
-    """`flagged` and the carries that depend on them after any number of steps."""
+    """Return `flagged` and the carries that depend on them after any steps."""
     while True:
         reached = _reached(new, flagged)
         pairs = zip(carries, new, strict=True)
@@ -95,9 +95,6 @@ def _with_carries(
         if not more:
             return flagged
         flagged |= more
-
-
-# ---- scan ----------------------------------------------------------------------------
 
 
 def _scan(node: Node, inputs: Batched, n: Dim, inner: Inner) -> Sequence[Tensor]:
@@ -134,12 +131,9 @@ def _scan(node: Node, inputs: Batched, n: Dim, inner: Inner) -> Sequence[Tensor]
     return [*last, *rest]
 
 
-# ---- while_loop ----------------------------------------------------------------------
-
-
 def _while(node: Node, inputs: Batched, n: Dim, inner: Inner) -> Sequence[Tensor]:
     kept = node.attrs.get("kept", ())
-    if kept:  # nothing reads what is kept: see _replay
+    if kept:  # snapshots are not read: see _replay
         attrs = {**node.attrs, "kept": ()}
         plain = apply_multi(WHILE, *node.inputs, graphs=node.graphs, **attrs)[0].node
         unread = node.outputs[len(plain.outputs) :]
@@ -179,7 +173,7 @@ def _while(node: Node, inputs: Batched, n: Dim, inner: Inner) -> Sequence[Tensor
 def _asking(
     condition: Graph, own: Sequence[Tensor], flagged: set[Tensor], n: Dim
 ) -> Graph:
-    """The condition, which no example decides, on inputs of the new types."""
+    """Return the condition, which depends on no example, on inputs of the new types."""
     inputs = [
         example(a, n, a.name) if t in flagged else a
         for a, t in zip(condition.inputs, own, strict=True)
@@ -190,7 +184,7 @@ def _asking(
 def _while_rows(
     node: Node, inputs: Batched, n: Dim, inner: Inner, flagged: set[Tensor]
 ) -> Sequence[Tensor]:
-    """As long as any example goes on; those that are done stay as they are."""
+    """Batch a while_loop: run while any example is active; finished ones stay."""
     condition, graph = node.graphs
     count = node.attrs["carries"]
     own = graph.inputs
@@ -230,7 +224,7 @@ def _while_rows(
 
 
 def _moved(outputs: Sequence[Tensor], places: Mapping[Tensor, Tensor]) -> list[Tensor]:
-    """`outputs` computed from other inputs."""
+    """Return `outputs` computed from other inputs."""
     new = dict(places)
     for node in topological(outputs, places):
         if any(t in new for t in node.inputs):
@@ -242,9 +236,6 @@ def _moved(outputs: Sequence[Tensor], places: Mapping[Tensor, Tensor]) -> list[T
 def _selected(active: Tensor, new: Tensor, old: Tensor) -> Tensor:
     shape = (active.shape[0], *(1,) * (new.ndim - 1))
     return named("where", reshaped(active, shape), new, old)
-
-
-# ---- switch --------------------------------------------------------------------------
 
 
 def _switch(node: Node, inputs: Batched, n: Dim, inner: Inner) -> Sequence[Tensor]:
@@ -278,7 +269,7 @@ def _switch(node: Node, inputs: Batched, n: Dim, inner: Inner) -> Sequence[Tenso
 
 
 def _is_select(node: Node) -> bool:
-    """Whether all branches may run: elementwise, and none can fail."""
+    """Whether all branches may run, and select: elementwise and unable to fail."""
     plain = Elementwise | Extent | Leaf | Position | View
     return all(
         isinstance(inner.op.code, plain) and not can_fail(inner.op.code)
@@ -287,16 +278,13 @@ def _is_select(node: Node) -> bool:
     )
 
 
-# ---- one after the other -------------------------------------------------------------
-
-
 def _can_fail(node: Node) -> bool:
     codes = (inner.op.code for graph in node.graphs for inner in graph.nodes)
     return any(can_fail(code) or isinstance(code, Control) for code in codes)
 
 
 def _by_rows(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
-    """The node on one example after the other."""
+    """Apply the node to one example after the other."""
     position = placeholder(TensorType((), INT64), "position")
     own = [
         placeholder(TensorType(x.shape, x.dtype), f"row_{k}")
@@ -316,7 +304,7 @@ def _by_rows(node: Node, inputs: Batched, n: Dim) -> Sequence[Tensor]:
 
 
 def _replay(node: Node, inputs: Batched, n: Dim, inner: Inner) -> Sequence[Tensor]:
-    """One after the other, from the first state of each."""
+    """Batch a replay: one example after the other, from the first state of each."""
     ahead = 1 + len(rooms_of(node))
     operands = (node.inputs[0], *node.inputs[ahead:])
     attrs = {**node.attrs, "noted": False}

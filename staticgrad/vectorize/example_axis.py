@@ -1,4 +1,4 @@
-"""Tensors of one example where those of all are wanted."""
+"""Broadcasting of tensors over a leading axis of examples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from staticgrad.ops.movement.views import broadcasted, reshaped
 
 
 def with_example_axis(x: Tensor, found: Tensor | None, n: Dim) -> Tensor:
-    """`found`, or `x` repeated along a leading axis of n where it is None."""
+    """Return `found`, or `x` repeated along a leading axis of n where it is None."""
     if found is not None:
         return found
     return broadcasted(reshaped(x, (1, *x.shape)), (n, *x.shape))

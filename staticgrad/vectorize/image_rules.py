@@ -24,7 +24,7 @@ from staticgrad.vectorize.example_axis import with_example_axis
 def convolution(
     node: Node, inputs: Sequence[Tensor | None], n: Dim
 ) -> Sequence[Tensor]:
-    """The rule for the kind Convolution; `inputs` are None where all are the same."""
+    """Batch a Convolution; `inputs` are None where they are the same for all."""
     first, second = inputs
     code = node.op.code
     assert isinstance(code, Convolution)
@@ -57,11 +57,11 @@ def _as_groups(node: Node, x: Tensor, y: Tensor, n: Dim) -> Tensor:
 
 
 def _beside(x: Tensor) -> Tensor:
-    """(n, a, b, c, d) as (a, b, c, n * d)."""
+    """Reshape (n, a, b, c, d) to (a, b, c, n * d)."""
     moved = transposed(x, (1, 2, 3, 0, 4))
     return reshaped(moved, (*x.shape[1:4], x.shape[0] * x.shape[4]))
 
 
 def _apart(x: Tensor, n: Dim, last: Dim) -> Tensor:
-    """(a, b, c, n * d) as (n, a, b, c, d)."""
+    """Reshape (a, b, c, n * d) to (n, a, b, c, d)."""
     return transposed(reshaped(x, (*x.shape[:3], n, last)), (3, 0, 1, 2, 4))

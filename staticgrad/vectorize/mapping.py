@@ -1,4 +1,4 @@
-"""vmap: a function of one example becomes a function of many.
+"""vmap: functions of one example as functions of a batch.
 
 The function is traced once, on placeholders of the examples' types; then every node
 that depends on one is rewritten to work on all examples at once (batch_rules.py). So
@@ -31,7 +31,7 @@ from staticgrad.vectorize.example_axis import with_example_axis
 
 @dataclass(frozen=True, slots=True)
 class _Traced:
-    """What the function gave for one example, and the examples behind placeholders."""
+    """Result of tracing a function for one example, and its placeholders' examples."""
 
     results: list[Tensor]
     treedef: TreeDef
@@ -42,7 +42,7 @@ class _Traced:
 def vmap(
     fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0
 ) -> Callable[..., Any]:
-    """`fn`, written for one example, as a function of many examples at once.
+    """Return `fn`, written for one example, as a function of many examples at once.
 
     Each argument is a tree whose tensors have an axis of examples: `in_axes` is the
     number of that axis, for all arguments or as a tuple with an entry for each; an
@@ -80,9 +80,6 @@ def vmap(
     return mapped
 
 
-# ---- arguments -----------------------------------------------------------------------
-
-
 def _trace(fn: Callable[..., Any], args: tuple[Any, ...], in_axes: Any) -> _Traced:
     leaves, treedef = flatten(args)
     spread = in_axes if in_axes is None or isinstance(in_axes, int) else tuple(in_axes)
@@ -105,7 +102,7 @@ def _trace(fn: Callable[..., Any], args: tuple[Any, ...], in_axes: Any) -> _Trac
 
 
 def _leading(x: Tensor, axis: int) -> Tensor:
-    """`x` with `axis` in front."""
+    """Return `x` with `axis` in front."""
     if not -x.ndim <= axis < x.ndim:
         raise ShapeError(
             f"vmap requires arguments with an axis {axis} of examples, got {x.type}; "
@@ -131,18 +128,15 @@ def _size(examples: Sequence[Tensor]) -> Dim:
 
 
 def _placeholder(examples: Tensor, number: int) -> Tensor:
-    """A leaf of the type of one example; it is gone when the function is rewritten."""
+    """Return a leaf of the type of one example, to be replaced by rewriting."""
     kind = TensorType(examples.shape[1:], examples.dtype)
     attrs = {"name": f"_example_{number}", "shape": kind.shape, "dtype": kind.dtype}
     node = Node(INPUT, (), attrs, (kind,), source=here(), leaf=Input)
     return node.outputs[0]
 
 
-# ---- results -------------------------------------------------------------------------
-
-
 def _placed(x: Tensor, found: Tensor | None, axis: int | None, n: Dim) -> Tensor:
-    """All examples of the result `x`, their axis at `axis`."""
+    """Return all examples of the result `x`, their axis at `axis`."""
     if axis is None:
         if found is None:
             return x
@@ -162,7 +156,7 @@ def _placed(x: Tensor, found: Tensor | None, axis: int | None, n: Dim) -> Tensor
 
 
 def _spread(treedef: TreeDef, axes: Any, name: str) -> Iterator[int | None]:
-    """An axis for each leaf of `treedef`; one of `axes` may stand for a whole tree."""
+    """Yield an axis for each leaf of `treedef`; one axis may serve a subtree."""
     if axes is None or (isinstance(axes, int) and not isinstance(axes, bool)):
         yield from [axes] * treedef.count
         return
@@ -178,7 +172,7 @@ def _spread(treedef: TreeDef, axes: Any, name: str) -> Iterator[int | None]:
 
 
 def _entries(treedef: TreeDef, axes: Any) -> list[Any] | None:
-    """The entries of `axes` for the children of `treedef`; None where they differ."""
+    """Return the entries of `axes` for the children of `treedef`, or None."""
     if treedef.kind == "dict":
         same = isinstance(axes, dict) and axes.keys() == set(treedef.keys)
         return [axes[key] for key in treedef.keys] if same else None
@@ -189,12 +183,9 @@ def _entries(treedef: TreeDef, axes: Any) -> list[Any] | None:
     return list(axes) if len(axes) == len(treedef.children) else None
 
 
-# ---- the open graph ------------------------------------------------------------------
-
-
 @contextmanager
 def _tracing(examples: Collection[Tensor]) -> Iterator[None]:
-    """What is made inside from `examples` does not belong to the open Graph.
+    """Drop from the open Graph the nodes made inside that depend on `examples`.
 
     Raises GraphError on leaving where an update depends on them.
     """
@@ -212,7 +203,7 @@ def _tracing(examples: Collection[Tensor]) -> Iterator[None]:
 
 
 def _note(before: Sequence[Tensor], results: Sequence[Tensor]) -> None:
-    """The open Graph learns of the results that were made from the examples."""
+    """Add to the open Graph the results made from the examples."""
     graph = current_graph()
     if graph is not None and DERIVED.get() is None:
         pairs = zip(before, results, strict=True)
@@ -231,7 +222,7 @@ def _check_updates(updates: Sequence[Update], examples: Collection[Tensor]) -> N
 
 
 def _dependent(tensors: Sequence[Tensor], examples: Collection[Tensor]) -> set[Tensor]:
-    """Those that `tensors` reach and that depend on `examples`."""
+    """Return the tensors that `tensors` reach and that depend on `examples`."""
     found = set(examples)
     for node in topological(tensors):
         if any(t in found for t in node.inputs):

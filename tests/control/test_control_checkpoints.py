@@ -66,7 +66,7 @@ def test_snapshots_of_a_loop_that_may_end_at_any_step():
 
 
 def repetition(steps, snapshots):
-    """How often some step has to run again (Griewank): n <= C(s + r, s)."""
+    """Return the most runs of any step (Griewank): n <= C(s + r, s)."""
     number = 0
     while comb(snapshots + number, snapshots) < steps:
         number += 1
@@ -74,7 +74,7 @@ def repetition(steps, snapshots):
 
 
 def most_repeated(steps, snapshots):
-    """How often the step that is run again most often is run again."""
+    """Return the number of runs of the step that runs most often."""
     state = np.zeros(snapshot_words(snapshots), np.int64)
     address = int(state.ctypes.data)
     for _ in range(steps):
@@ -232,7 +232,7 @@ def test_second_derivatives_of_captures_and_of_what_is_nested():
 
 
 def rows(c, x, checkpoints):
-    """What a loop inside stacks."""
+    """Return the stacks of an inner loop."""
     return sg.scan(
         lambda a, v: (sg.sin(a) * v, a), c, sg.stack([c, x]), checkpoints=checkpoints
     )[1]
@@ -257,7 +257,7 @@ NESTED = {
 
 @pytest.mark.parametrize("name", NESTED)
 def test_second_derivatives_of_loops_with_checkpoints_in_each_other(name):
-    """What goes forward reads nothing of what comes back, nor of loops that do."""
+    """The forward body reads nothing of the reverse carries, nor of loops that do."""
     sg.testing.gradgradcheck(lambda x: NESTED[name](x), X[:3], directions=3)
     sg.testing.check_jvp(lambda x: sg.grad(sg.sum(NESTED[name](x) ** 2), x), X[:3])
 

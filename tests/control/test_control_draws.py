@@ -9,7 +9,7 @@ ONES = np.ones((6, 32))
 
 
 def masks(loop, mode="train", target="cpu", seed=3, **options):
-    """What `loop` gives of dropped ones, in two calls."""
+    """Return `loop` of dropped elements, in two calls."""
     with sg.Graph(seed=seed):
         x = sg.input("x", ONES.shape, "float64")
         y = loop(sg.nn.Dropout(0.5), x, **options)

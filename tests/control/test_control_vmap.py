@@ -28,7 +28,7 @@ def counted(x, n):
 
 
 def indexed(x, n):
-    """What could fail where the example is done."""
+    """Run a loop whose step could fail where an example is done."""
     return sg.fori_loop(0, n, lambda i, c: c + x[i % 4] * 2, x[0])
 
 

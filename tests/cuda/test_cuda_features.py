@@ -1,4 +1,4 @@
-"""What the cpu has and the cuda target has, too: budgets, draws, own functions."""
+"""Features on cuda: budgets, draws, users' functions."""
 
 import numba
 import numpy as np

@@ -1,4 +1,4 @@
-"""What users get wrong in data and graphs: the right answer, or an error that helps.
+"""Wrong data and graphs of users: the right answer, or an error that helps.
 
 tests/compiler/runtime/test_executable.py and test_train.py ask the same of calls and of
 training; here are the cases in between, on both targets. Threads, forks and disks are

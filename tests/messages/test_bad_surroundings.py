@@ -62,7 +62,7 @@ print(called(f), fitted(trainer, w), threads.layer())
 
 
 def run(script, prelude=PROGRAM, **environment):
-    """What `script` prints in a new process, word by word."""
+    """Return the words that `script` prints in a new process."""
     found = subprocess.run(
         [sys.executable, "-W", "error", "-c", prelude + textwrap.dedent(script)],
         env={

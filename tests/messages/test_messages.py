@@ -23,7 +23,7 @@ OPT = sg.optim.SGD(0.1)
 
 
 class Model:
-    """What most cases start from."""
+    """Graph from which most cases start."""
 
     def __init__(self):
         with sg.Graph() as self.graph:

@@ -1,4 +1,4 @@
-"""What people write as in a textbook has stable values and finite derivatives.
+"""Textbook formulas have stable values and finite derivatives.
 
 Each case: an expression, arguments, its values and its gradient, all finite. The second
 derivative is finite, too, where the case does not say otherwise.

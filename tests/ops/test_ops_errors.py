@@ -1,4 +1,4 @@
-"""What ops and functions refuse: `<op> requires <rule>, got <types>; <advice>`."""
+"""Rejected arguments: `<op> requires <rule>, got <types>; <advice>`."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a user installs: the list of packages, the import name, a light import."""
+"""Installed package: the list of packages, the import name, a light import."""
 
 import os
 import subprocess

@@ -52,7 +52,7 @@ def name_of(code, number):
 
 
 def run(code, number, namespace):
-    """What a block prints."""
+    """Return the output of a block."""
     name = name_of(code, number)
     lines = code.splitlines(keepends=True)
     linecache.cache[name] = (len(code), None, lines, name)

@@ -35,6 +35,8 @@ TABLES = {
     "examples": "*.py",
     "tests": "**/test_*.py",
 }
+# Words with which a docstring would describe a thing in a roundabout way.
+ROUNDABOUT = {"What", "Whatever", "How", "Where", "When", "Who", "From"}
 # The stages after the passes ask for the kind of an op, never for its name.
 NAMELESS_EXCEPT = ("passes",)
 
@@ -97,7 +99,7 @@ def test_file_name_says_what_is_in_it(path):
 
 
 def code_in_tables(folder):
-    """What stands between backquotes in the tables of a folder's README."""
+    """Return the code between backquotes in the tables of a folder's README."""
     readme = (ROOT / folder / "README.md").read_text(encoding="utf-8")
     rows = [line for line in readme.splitlines() if line.startswith("|")]
     return [
@@ -185,6 +187,16 @@ def test_what_is_public_has_a_docstring(path):
         and not overload_or_setter(m)
     ]
     assert bare == []
+
+
+@product_files
+def test_docstrings_name_the_thing_or_the_action(path):
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    texts = [ast.get_docstring(n) for n in ast.walk(tree) if isinstance(n, documented)]
+    words = [text.split()[0] for text in texts if text]
+    variables = [w for w in words if re.fullmatch(r"[B-Z]\W?", w)]  # x in a capital
+    assert variables + [w for w in words if w in ROUNDABOUT] == []
 
 
 def overload_or_setter(definition):

@@ -172,7 +172,7 @@ class Atomic:
 
 
 class Thread:
-    """What a thread calls `cuda`."""
+    """Object that a thread knows as `cuda`."""
 
     atomic = Atomic
     threadfence = staticmethod(lambda: None)

@@ -14,7 +14,7 @@ MOST_SHARED_BYTES = 48 << 10
 
 
 def require_good(source, code, figures):
-    """What every kernel has to keep to."""
+    """Check the rules of every kernel."""
     assert code[:4] == b"\x7fELF"
     assert figures["spill_bytes"] == 0, (source.text, figures)
     assert figures["shared_bytes"] <= MOST_SHARED_BYTES, (source.text, figures)

@@ -1,4 +1,4 @@
-"""How far results may be from NumPy's, by dtype; a looser one is beside its reason."""
+"""Tolerances against NumPy by dtype; a looser one is beside its reason."""
 
 import ml_dtypes
 import numpy as np

@@ -23,7 +23,7 @@ def schemes(f):
 
 @contextmanager
 def kernels_apart():
-    """What is compiled meanwhile has none of them."""
+    """Context in which no such kernels are compiled."""
     with pytest.MonkeyPatch.context() as patched:
         left = tuple(
             s for s in compiler.SCHEDULE_PASSES if s.run is not fuse_into_products

@@ -1,4 +1,4 @@
-"""Conversions, constructors and the arithmetic that Numba's operators do not give.
+"""Conversions, constructors and arithmetic beyond Numba's operators.
 
 Every function is an ``@intrinsic`` typed by its arguments: it emits a few instructions,
 never a branch or an exception, so that loops vectorise. Integer division by zero gives
@@ -33,17 +33,17 @@ _BIT = ir.IntType(1)
 
 
 def is_float(kind: Any) -> bool:
-    """True for float32 and float64."""
+    """Whether a type is float32 or float64."""
     return isinstance(kind, types.Float)
 
 
 def is_signed(kind: Any) -> bool:
-    """True for int8 to int64."""
+    """Whether a type is int8 to int64."""
     return isinstance(kind, types.Integer) and bool(kind.signed)
 
 
 def value_type(kind: Any) -> Any:
-    """The LLVM type of a number in a register."""
+    """Return the LLVM type of a number in a register."""
     if kind == types.boolean:
         return _BIT
     if is_float(kind):
@@ -52,7 +52,7 @@ def value_type(kind: Any) -> Any:
 
 
 def same(count: int, emit: Callable[..., Value], result: Any = None) -> Any:
-    """An intrinsic of `count` arguments of one type.
+    """Return an intrinsic of `count` arguments of one type.
 
     ``emit(b, kind, *args)`` makes the value; its type is `result`, or the arguments'.
     """
@@ -81,12 +81,12 @@ def simple(
 
 
 def elementary(emit: Callable[..., Value], count: int) -> Any:
-    """An intrinsic of floats from an emitter of mathlib."""
+    """Return an intrinsic of floats from an emitter of mathlib."""
     return same(count, lambda b, kind, *args: emit(IREmitter(b, args[0].type), *args))
 
 
 def constructor(kind: Any) -> Any:
-    """``float32(x)`` and the like: x converted from whatever it is."""
+    """Return ``float32(x)`` and the like: a conversion from any number."""
 
     @intrinsic
     def convert_to(typing: Any, x: Any) -> Any:
@@ -99,7 +99,7 @@ def constructor(kind: Any) -> Any:
 
 
 def convert(b: Any, x: Value, source: Any, target: Any) -> Value:
-    """X of type `source` as `target`."""
+    """Convert ``x`` from type `source` to `target`."""
     if source == target:
         return x
     if target == types.boolean:
@@ -114,7 +114,7 @@ def convert(b: Any, x: Value, source: Any, target: Any) -> Value:
 
 
 def nonzero(b: Any, x: Value, kind: Any) -> Value:
-    """X != 0, true for NaN."""
+    """Emit ``x != 0``, true for NaN."""
     if is_float(kind):
         return b.fcmp_unordered("!=", x, ir.Constant(x.type, 0.0))
     return b.icmp_unsigned("!=", x, ir.Constant(x.type, 0))
@@ -139,7 +139,7 @@ def _from_float(b: Any, x: Value, source: Any, target: Any) -> Value:
 
 
 def _truncated(b: Any, x: Value, width: int) -> Value:
-    """X towards zero as a signed integer; its least value where x does not fit."""
+    """Truncate x to a signed integer; its least value where x does not fit."""
     m, integer = IREmitter(b, x.type), ir.IntType(width)
     limit = 2.0 ** (width - 1)
     fits = b.and_(m.compare(">=", x, -limit), m.lt(x, limit))
@@ -148,7 +148,7 @@ def _truncated(b: Any, x: Value, width: int) -> Value:
 
 
 def _to_uint64(b: Any, x: Value) -> Value:
-    """As int64, and from 2^63 on as the distance to it with the top bit set."""
+    """Convert as int64, and from 2^63 on as the distance to it with the top bit set."""
     m = IREmitter(b, x.type)
     large = m.compare(">=", x, 2.0**63)
     low = _truncated(b, m.select(large, m.sub(x, 2.0**63), x), 64)
@@ -205,7 +205,7 @@ def _invert(b: Any, _kind: Any, x: Value) -> Value:
 
 
 def _shift(left: bool) -> Callable[..., Value]:
-    """Counts that are not in [0, width) shift everything out, as in NumPy."""
+    """Return a shift; counts outside [0, width) shift everything out, as in NumPy."""
 
     def emit(b: Any, kind: Any, x: Value, y: Value) -> Value:
         width, zero = x.type.width, ir.Constant(x.type, 0)
@@ -265,7 +265,7 @@ def _llvm(name: str) -> Callable[..., Value]:
 
 @intrinsic
 def select(typing: Any, condition: Any, x: Any, y: Any) -> Any:
-    """``select(c, x, y)``: x where c holds, else y."""
+    """Emit ``select(c, x, y)``: x where c holds, else y."""
     if x != y:
         return None
 
@@ -276,7 +276,7 @@ def select(typing: Any, condition: Any, x: Any, y: Any) -> Any:
 
 
 def _multiply_add(b: Any, kind: Any, x: Value, y: Value, z: Value) -> Value:
-    """``x * y + z`` of matrix products, rounded once where the processor can."""
+    """Emit ``x * y + z`` of matrix products, rounded once where the processor can."""
     if not is_float(kind):
         return b.add(b.mul(x, y), z)
     if has_fma():

@@ -19,7 +19,7 @@ _BYTE = ir.IntType(8)
 
 
 def _nextafter(b: Any, _kind: Any, x: Value, y: Value) -> Value:
-    """One more or one less as an integer; around 0 the least number with y's sign."""
+    """Emit nextafter: one more or less as an integer; around 0 the least number."""
     m = IREmitter(b, x.type)
     bits = m.bits(x)
     away = b.icmp_signed("==", m.lt(x, y), m.gt(x, 0.0))
@@ -32,7 +32,7 @@ def _nextafter(b: Any, _kind: Any, x: Value, y: Value) -> Value:
 
 
 def _scaled(m: IREmitter, x: Value) -> tuple[Value, Value]:
-    """X times 2^k where it is subnormal, which it then is not, and that k."""
+    """Multiply ``x`` by 2^k if it is subnormal, which makes it normal; return k too."""
     small = m.lt(m.abs(x), 2.0 ** (2 - m.bias))
     shift = m.mantissa + 3
     value = m.select(small, m.mul(x, 2.0**shift), x)
@@ -40,13 +40,13 @@ def _scaled(m: IREmitter, x: Value) -> tuple[Value, Value]:
 
 
 def _split(m: IREmitter, x: Value) -> Value:
-    """Whether x has an exponent: it is neither 0, infinite nor NaN."""
+    """Test whether x has an exponent: it is not 0, infinite or NaN."""
     size = m.abs(x)
     return m.b.and_(m.gt(size, 0.0), m.lt(size, math.inf))
 
 
 def _frexp_exponent(b: Any, _kind: Any, x: Value) -> Value:
-    """The e of ``x = f * 2^e`` with ``0.5 <= |f| < 1``; 0 where there is none."""
+    """Emit the e of ``x = f * 2^e`` with ``0.5 <= |f| < 1``; 0 where there is none."""
     m = IREmitter(b, x.type)
     value, shift = _scaled(m, x)
     biased = m.iand(m.shr(m.bits(value), m.mantissa), 2 * m.bias + 1)
@@ -56,7 +56,7 @@ def _frexp_exponent(b: Any, _kind: Any, x: Value) -> Value:
 
 
 def _frexp_fraction(b: Any, _kind: Any, x: Value) -> Value:
-    """The f of ``x = f * 2^e`` with ``0.5 <= |f| < 1``; x where there is none."""
+    """Emit the f of ``x = f * 2^e`` with ``0.5 <= |f| < 1``; x where there is none."""
     m = IREmitter(b, x.type)
     value, _ = _scaled(m, x)
     others = ~((2 * m.bias + 1) << m.mantissa)
@@ -66,7 +66,7 @@ def _frexp_fraction(b: Any, _kind: Any, x: Value) -> Value:
 
 
 def _bitwise_count(b: Any, kind: Any, x: Value) -> Value:
-    """The number of ones in |x|."""
+    """Count the ones in |x|."""
     if is_signed(kind):
         below = b.icmp_signed("<", x, ir.Constant(x.type, 0))
         x = b.select(below, b.neg(x), x)

@@ -1,4 +1,4 @@
-"""float16 and bfloat16 in memory, float32 in registers.
+"""float16 and bfloat16: 16 bits in memory, float32 in registers.
 
 A load widens and a store rounds to the nearest, ties to even; NaN stays NaN. float16
 takes the processor's instructions (F16C, AVX-512, NEON), which round and keep NaN as
@@ -48,7 +48,7 @@ def _is_nan(b: Any, x: Value) -> Value:
 
 
 def from_float16(b: Any, bits: Value) -> Value:
-    """The float32 that 16 bits of a float16 are."""
+    """Convert the bits of a float16 to float32."""
     if has_half():
         return b.fpext(b.bitcast(bits, _HALF), _FLOAT)
     wide = b.zext(bits, _INT)
@@ -63,7 +63,7 @@ def from_float16(b: Any, bits: Value) -> Value:
 
 
 def to_float16(b: Any, x: Value) -> Value:
-    """The 16 bits of the float16 nearest to a float32."""
+    """Round a float32 to the bits of a float16."""
     if has_half():
         return b.bitcast(b.fptrunc(x, _HALF), _SHORT)
     bits = b.bitcast(x, _INT)
@@ -78,7 +78,7 @@ def to_float16(b: Any, x: Value) -> Value:
 
 
 def _special16(b: Any, size: Value) -> Value:
-    """Infinity, or NaN with the first digits that it had."""
+    """Return infinity, or NaN with its first digits."""
     kept = b.and_(b.lshr(size, _int(13)), _int(_QUIET - 1))
     nan = b.or_(_int(_INFINITY | _QUIET), kept)
     above = b.icmp_unsigned(">", size, _int(_FLOAT_INFINITY))
@@ -86,7 +86,7 @@ def _special16(b: Any, size: Value) -> Value:
 
 
 def _subnormal16(b: Any, size: Value) -> Value:
-    """The addition of 1/2 rounds to a multiple of 2^-24, as float32 does."""
+    """Round to a multiple of 2^-24, by adding 1/2 in float32."""
     shifter = ir.Constant(_FLOAT, _SHIFTER)
     total = b.bitcast(b.fadd(b.bitcast(size, _FLOAT), shifter), _INT)
     return b.sub(total, b.bitcast(shifter, _INT))
@@ -99,12 +99,12 @@ def _normal16(b: Any, size: Value) -> Value:
 
 
 def from_bfloat16(b: Any, bits: Value) -> Value:
-    """The float32 whose upper half these bits are."""
+    """Convert the bits of a bfloat16, a float32's upper half, to float32."""
     return b.bitcast(b.shl(b.zext(bits, _INT), _int(16)), _FLOAT)
 
 
 def to_bfloat16(b: Any, x: Value) -> Value:
-    """The upper half of a float32, rounded to nearest, ties to even; NaN kept."""
+    """Round a float32 to its upper half, to nearest, ties to even; NaN kept."""
     bits = b.bitcast(x, _INT)
     upper = b.lshr(bits, _int(16))
     odd = b.and_(upper, _int(1))
@@ -117,17 +117,17 @@ WIDEN: dict[str, Callable[[Any, Value], Value]] = {
     "float16": from_float16,
     "bfloat16": from_bfloat16,
 }
-"""From the bits in memory to the float32 in a register."""
+"""Conversions of the bits in memory to float32 in a register."""
 
 NARROW: dict[str, Callable[[Any, Value], Value]] = {
     "float16": to_float16,
     "bfloat16": to_bfloat16,
 }
-"""From the float32 in a register to the bits in memory."""
+"""Conversions of float32 in a register to the bits in memory."""
 
 
 def _to_odd(b: Any, x: Value) -> Value:
-    """A float64 as float32, rounded to odd: towards 0, the last bit set if inexact."""
+    """Round a float64 to float32 to odd: towards 0, the last bit set if inexact."""
     near = b.fptrunc(x, _FLOAT)
     back = b.fpext(near, x.type)
     bits = b.bitcast(near, _INT)
@@ -143,7 +143,7 @@ def _to_odd(b: Any, x: Value) -> Value:
 
 
 def rounding(name: str) -> Any:
-    """``float16(x)``: x as float32, rounded to a number that float16 has."""
+    """Return ``float16(x)``: x as float32, rounded to float16's precision."""
 
     @intrinsic
     def rounded(typing: Any, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What schemes emit code with: indices that are numbers where they are known.
+"""Emission of tile code: indices are Python ints where they are known.
 
 An *index* is an int or an int64 of LLVM. Sums and products of ints are made while the
 code is emitted, loops of one step are no loops.
@@ -21,16 +21,16 @@ _LONG = ir.IntType(64)
 
 
 class IndexCode(VectorLanes):
-    """Registers of one kind, indices, and memory by pointer and index."""
+    """Emitter of vector code: registers, indices, and memory by pointer and index."""
 
     __slots__ = ()
 
     def number_of(self, x: At) -> Value:
-        """An index as a value."""
+        """Return an index as an LLVM value."""
         return ir.Constant(_LONG, x) if isinstance(x, int) else x
 
     def plus(self, *terms: At) -> At:
-        """The sum of indices."""
+        """Add indices."""
         known = sum(t for t in terms if isinstance(t, int))
         total: At = known
         for term in terms:
@@ -44,31 +44,31 @@ class IndexCode(VectorLanes):
         return self.b.add(total, self.number_of(known)) if others and known else total
 
     def minus(self, x: At, y: At) -> At:
-        """Their difference."""
+        """Subtract indices."""
         if isinstance(x, int) and isinstance(y, int):
             return x - y
         return self.b.sub(self.number_of(x), self.number_of(y))
 
     def times(self, x: At, factor: int) -> At:
-        """A multiple of an index."""
+        """Multiply an index by a number."""
         if isinstance(x, int):
             return x * factor
         return x if factor == 1 else self.b.mul(x, self.number_of(factor))
 
     def over(self, x: At, divisor: int) -> At:
-        """The quotient of an index that is not negative."""
+        """Divide a nonnegative index."""
         if isinstance(x, int):
             return x // divisor
         return x if divisor == 1 else self.b.udiv(x, self.number_of(divisor))
 
     def smaller(self, x: At, y: At) -> At:
-        """The smaller of two."""
+        """Return the smaller index."""
         if isinstance(x, int) and isinstance(y, int):
             return min(x, y)
         return self.least(self.number_of(x), self.number_of(y))
 
     def larger(self, x: At, y: At) -> At:
-        """The larger of two."""
+        """Return the larger index."""
         if isinstance(x, int) and isinstance(y, int):
             return max(x, y)
         left, right = self.number_of(x), self.number_of(y)
@@ -76,7 +76,7 @@ class IndexCode(VectorLanes):
 
     @contextmanager
     def loop(self, count: At, step: int = 1, start: At = 0) -> Iterator[At]:
-        """The indices from `start` to below `count`; a known single one is no loop."""
+        """Loop from `start` to below `count`; a known single step is no loop."""
         known = isinstance(count, int) and isinstance(start, int)
         if known and 0 < count - start <= step:
             yield start
@@ -89,7 +89,7 @@ class IndexCode(VectorLanes):
 
     @contextmanager
     def only_if(self, condition: Value | None) -> Iterator[None]:
-        """Where the condition holds; everywhere if it is None."""
+        """Emit the body under a condition; without one if it is None."""
         if condition is None:
             yield
             return
@@ -99,7 +99,7 @@ class IndexCode(VectorLanes):
     # Memory
 
     def pointer(self, address: Value) -> Value:
-        """An address as a pointer to elements."""
+        """Convert an address to a pointer to elements."""
         return self.b.inttoptr(address, self.element.as_pointer())
 
     def _place(self, base: Value, index: At, kind: Any) -> Value:
@@ -107,7 +107,7 @@ class IndexCode(VectorLanes):
         return self.b.bitcast(place, kind.as_pointer())
 
     def vector(self, base: Value, index: At, mask: Value | None = None) -> Value:
-        """A register of memory; zero in lanes that the mask leaves out."""
+        """Load a register; zero in lanes that the mask leaves out."""
         place = self._place(base, index, self.type)
         if mask is None:
             value = self.b.load(place)
@@ -119,7 +119,7 @@ class IndexCode(VectorLanes):
     def put(
         self, value: Value, base: Value, index: At, mask: Value | None = None
     ) -> None:
-        """Write a register, or those of its lanes that the mask has."""
+        """Store a register, or those of its lanes that the mask has."""
         place = self._place(base, index, self.type)
         if mask is None:
             self.b.store(value, place).align = self.size
@@ -128,30 +128,30 @@ class IndexCode(VectorLanes):
         self._masked("store", ir.VoidType(), (value, place, size, mask))
 
     def repeated(self, base: Value, index: At) -> Value:
-        """One element of memory in all lanes."""
+        """Load one element into all lanes."""
         value = self.b.load(self._place(base, index, self.element))
         value.align = self.size
         return self.splat(value)
 
     def mask_of(self, count: At) -> Value | None:
-        """The first `count` lanes; None for all of them."""
+        """Return the mask of the first `count` lanes; None for all of them."""
         if isinstance(count, int) and count >= self.count:
             return None
         return self.below(self.number_of(count))
 
     def sums_of(self, keys: Any) -> dict[Any, Value]:
-        """A variable of zeros for each key."""
+        """Return a variable of zeros for each key."""
         return {key: self.variable(self.zeros()) for key in keys}
 
     def add_product(self, place: Value, x: Value, y: Value) -> None:
-        """``place += x * y``."""
+        """Emit ``place += x * y``."""
         self.b.store(self.fma(x, y, self.b.load(place)), place)
 
     @contextmanager
     def parts(
         self, begin: Value, end: Value, rows: int
     ) -> Iterator[tuple[At, Value, Value]]:
-        """[begin, end) of `rows` per image as (image, first row, row after the last).
+        """Loop over [begin, end) of `rows` per image, as (image, first row, end row).
 
         One turn for each image that the range touches.
         """

@@ -1,4 +1,4 @@
-"""Instructions of a long loop body in the order in which a processor can start them.
+"""List scheduling of a long loop body's instructions, for out-of-order execution.
 
 A body of several functions is written one function after the other. A processor that
 looks ahead over a hundred or so instructions then sees one or two chains of
@@ -16,7 +16,7 @@ from typing import Any
 
 from llvmlite import ir
 
-LONG_BODY = 100  # instructions: shorter ones fit the processor's window as they are
+LONG_BODY = 100  # instructions: shorter bodies fit the out-of-order window
 
 _CYCLES = {
     "load": 7, "fdiv": 11, "call": 4, "fmul": 3, "fadd": 3, "fsub": 3, "fcmp": 4,
@@ -30,7 +30,7 @@ PURE = frozenset(f"llvm.{name}" for name in _NAMES.split())
 
 
 def overlapped(body: Sequence[Any]) -> list[Any]:
-    """The instructions of one block, phis first.
+    """Reorder the instructions of one block, phis first.
 
     Short ones stay as they are, and so does what was written in vectors, register by
     register.
@@ -47,7 +47,7 @@ def overlapped(body: Sequence[Any]) -> list[Any]:
 def times(
     names: Sequence[str], waits: Sequence[Collection[int]]
 ) -> tuple[list[int], list[int]]:
-    """The earliest start of each instruction, and how long it is then to the end.
+    """Return the earliest start of each instruction, and the time from it to the end.
 
     In cycles; `names` are operations, `waits` the places of those that come before.
     """
@@ -62,7 +62,7 @@ def times(
 
 
 def _waits(body: Sequence[Any]) -> list[set[int]]:
-    """For each instruction, those that have to come before it.
+    """Return, for each instruction, those that have to precede it.
 
     Besides its operands: for what may write to memory all that uses memory, for a load
     the last that may write.
@@ -84,7 +84,7 @@ def _waits(body: Sequence[Any]) -> list[set[int]]:
 
 
 def _family(callee: Any) -> str:
-    """llvm.fma of llvm.fma.f32."""
+    """Return llvm.fma of llvm.fma.f32."""
     return ".".join(str(getattr(callee, "name", "")).split(".")[:2])
 
 

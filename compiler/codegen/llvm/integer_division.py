@@ -1,4 +1,4 @@
-"""Division, remainder and integer powers, without traps and without exceptions.
+"""Division, remainder and integer powers, without traps or exceptions.
 
 Integers: a zero divisor gives 0, as in NumPy; the least integer divided by -1 gives
 itself (the processor would raise SIGFPE for both). Floats: ``divide`` is one
@@ -21,7 +21,7 @@ def _divide(b: Any, _kind: Any, x: Value, y: Value) -> Value:
 
 
 def _safe_divisor(b: Any, kind: Any, x: Value, y: Value) -> tuple[Value, Value]:
-    """(a divisor that cannot trap, whether y is zero)."""
+    """Return a divisor that cannot trap, and whether y is zero."""
     one = ir.Constant(y.type, 1)
     zero = b.icmp_unsigned("==", y, ir.Constant(y.type, 0))
     bad = zero
@@ -56,7 +56,7 @@ def _remainder(b: Any, kind: Any, x: Value, y: Value) -> Value:
 
 
 def _fmod(b: Any, kind: Any, x: Value, y: Value) -> Value:
-    """The rest of truncated division, with the sign of x."""
+    """Return the remainder of truncated division, with the sign of x."""
     if is_float(kind):
         return b.frem(x, y)
     divisor, zero = _safe_divisor(b, kind, x, y)
@@ -65,7 +65,7 @@ def _fmod(b: Any, kind: Any, x: Value, y: Value) -> Value:
 
 
 def _gcd(b: Any, kind: Any, x: Value, y: Value) -> Value:
-    """Euclid's algorithm on the sizes, unsigned: that of the least integer fits."""
+    """Run Euclid's algorithm on unsigned magnitudes, which the least integer fits."""
     zero = ir.Constant(x.type, 0)
     if is_signed(kind):
         x, y = (b.select(b.icmp_signed("<", v, zero), b.neg(v), v) for v in (x, y))
@@ -87,14 +87,14 @@ def _gcd(b: Any, kind: Any, x: Value, y: Value) -> Value:
 
 
 def _below(b: Any, rest: Value, divisor: Value) -> Value:
-    """True where truncation rounded up: a rest whose sign is not the divisor's."""
+    """Whether truncation rounded up: the remainder's sign is not the divisor's."""
     zero = ir.Constant(rest.type, 0)
     differ = b.icmp_signed("<", b.xor(rest, divisor), zero)
     return b.and_(b.icmp_unsigned("!=", rest, zero), differ)
 
 
 def _float_divmod(b: Any, x: Value, y: Value) -> tuple[Value, Value]:
-    """(floor(x / y), x - y floor(x / y)) with the signs of NumPy's npy_divmod."""
+    """Return (floor(x / y), x - y floor(x / y)) with the signs of npy_divmod."""
     m = IREmitter(b, x.type)
     rest = b.frem(x, y)
     plain = m.div(m.sub(x, rest), y)
@@ -113,7 +113,7 @@ def _float_divmod(b: Any, x: Value, y: Value) -> tuple[Value, Value]:
 
 
 def _ipower(b: Any, kind: Any, x: Value, y: Value) -> Value:
-    """X ** y by squaring; a negative y gives 1 / x ** -y truncated towards zero."""
+    """Compute ``x ** y`` by squaring; a negative y gives 1 / x ** -y, truncated."""
     power = _power_loop(b, x, y)
     if not is_signed(kind):
         return power

@@ -35,8 +35,7 @@ _BYTE = ir.IntType(8)
 class Pointer(types.Type):
     """Numba's type of an address of elements.
 
-    `dtype` is what they are in registers; `stored` is the name of what they are in
-    memory.
+    `dtype` is that of the elements in registers, `stored` its name in memory.
     """
 
     def __init__(self, stored: str, scope: int, scopes: int) -> None:
@@ -54,7 +53,7 @@ class _PointerModel(models.PrimitiveModel):
 
 
 def memory_type(pointer: Pointer) -> Any:
-    """The LLVM type of an element in memory: a bool is one byte."""
+    """Return the LLVM type of an element in memory: a bool is one byte."""
     dtype = pointer.dtype
     if pointer.stored in WIDEN:
         return _SHORT
@@ -99,7 +98,7 @@ def unless_stopped(b: Any, context: Any, stopped: Any, going: Any) -> Any:
 def operand(
     typing: Any, operands: Any, position: Any, dtype: Any, scope: Any, scopes: Any
 ) -> Any:
-    """``operand(operands, k, dtype, scope, scopes)``: the pointer to operand k."""
+    """Emit ``operand(operands, k, dtype, scope, scopes)``: the pointer to operand k."""
 
     def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Any:
         return _word(b, args[0], ir.Constant(_LONG, position.literal_value))
@@ -112,7 +111,7 @@ def operand(
 def scratch(
     typing: Any, context: Any, offset: Any, dtype: Any, scope: Any, scopes: Any
 ) -> Any:
-    """``scratch(context, offset, dtype, scope, scopes)``: this thread's own memory."""
+    """Emit ``scratch(context, offset, dtype, scope, scopes)``, of this thread."""
 
     def generate(_context: Any, b: Any, signature: Any, args: Any) -> Any:
         base = _word(b, args[0], ir.Constant(_LONG, 1))
@@ -126,7 +125,7 @@ def scratch(
 
 @intrinsic
 def shifted(typing: Any, pointer: Any, count: Any) -> Any:
-    """``shifted(p, n)``: the pointer n elements further."""
+    """Emit ``shifted(p, n)``: the pointer n elements further."""
 
     def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Any:
         size = _byte_count(pointer)
@@ -137,7 +136,7 @@ def shifted(typing: Any, pointer: Any, count: Any) -> Any:
 
 @intrinsic
 def load(typing: Any, pointer: Any, index: Any) -> Any:
-    """``load(p, i)``: element i."""
+    """Emit ``load(p, i)``: element i."""
 
     def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Any:
         value = b.load(_place(b, pointer, *args))
@@ -152,7 +151,7 @@ def load(typing: Any, pointer: Any, index: Any) -> Any:
 
 @intrinsic
 def store(typing: Any, pointer: Any, index: Any, value: Any) -> Any:
-    """``store(p, i, x)``: element i becomes x, which has the pointer's dtype."""
+    """Emit ``store(p, i, x)``: element i becomes x, which has the pointer's dtype."""
 
     def generate(context: Any, b: Any, _signature: Any, args: Any) -> Any:
         value = args[2]
@@ -179,7 +178,7 @@ def _place(b: Any, pointer: Pointer, address: Any, index: Any) -> Any:
 
 
 def _tag(module: Any, instruction: Any, pointer: Pointer) -> None:
-    """Say which memory the instruction touches, and which it does not."""
+    """Attach alias scopes: the memory an instruction touches, and does not."""
     known = module.__dict__.setdefault("staticgrad_scopes", {})
     key = pointer.scope, pointer.scopes
     if key not in known:  # lists are as long as there are scopes
@@ -201,6 +200,6 @@ def _scopes(module: Any, count: int) -> list[Any]:
 
 
 def _scope_lists(module: Any, scope: int, scopes: list[Any]) -> tuple[Any, Any]:
-    """The list of one scope, and that of the others."""
+    """Return the list of one scope, and that of the others."""
     others = [s for number, s in enumerate(scopes) if number != scope]
     return module.add_metadata([scopes[scope]]), module.add_metadata(others)

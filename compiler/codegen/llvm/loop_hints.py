@@ -1,4 +1,4 @@
-"""What LLVM is told about a loop: whether to unroll it, and to take short rows whole.
+"""Loop hints for LLVM: whether to unroll a loop, and to take short rows whole.
 
 A row of two or four registers then has its sums and maxima combined once, and does not
 wait for one long chain of operations after the other. Measured on rows of 64 float32
@@ -17,7 +17,7 @@ from staticgrad.compiler.codegen.llvm.ir_emitter import Value
 from staticgrad.compiler.host import processor
 
 LONG = 100
-"""Known numbers of steps from here on are unrolled: a row of 1000 exponentials takes
+"""Known trip counts from here on are unrolled: a row of 1000 exponentials takes
 3 % less. Shorter loops would be unrolled before they could be vectorised, and take up
 to 2.5 times as long; where the number is not known, unrolling costs a quarter of the
 compile time and brings nothing."""
@@ -27,7 +27,7 @@ AT_ONCE = (2, 4)
 
 
 def known_steps(start: Value, stop: Value) -> int:
-    """How many steps a loop takes; 0 where that is not known."""
+    """Return the number of steps of a loop; 0 where it is unknown."""
     if isinstance(start, ir.Constant) and isinstance(stop, ir.Constant):
         return int(stop.constant - start.constant)
     match stop:
@@ -37,13 +37,13 @@ def known_steps(start: Value, stop: Value) -> int:
 
 
 def _is_same(x: Value, y: Value) -> bool:
-    """Whether two values are one, or loaded from one place, one behind the other."""
+    """Whether two values are one, or loaded from one place in succession."""
     loads = all(isinstance(v, ir.LoadInstr) for v in (x, y))
     return x is y or (loads and x.operands[0] is y.operands[0])
 
 
 def hints_of(module: Any, steps: int) -> Any:
-    """The metadata of a loop with so many steps, or None."""
+    """Return the metadata of a loop with so many steps, or None."""
     options = []
     if steps < LONG:
         options.append([ir.MetaDataString(module, "llvm.loop.unroll.disable")])
@@ -57,16 +57,16 @@ def hints_of(module: Any, steps: int) -> Any:
 
 
 def _at_once(steps: int) -> int:
-    """How many registers of float32 a row of so many steps is, if it is short."""
+    """Return the number of float32 registers of a short row; 0 if it is not short."""
     registers, rest = divmod(steps, processor.vector_bytes() // 4)
     short = not rest and registers in AT_ONCE and processor.registers() >= 32
     return registers if short else 0
 
 
 class _Loop(ir.MDValue):
-    """Metadata of one loop, which begins with itself."""
+    """Metadata of one loop, self-referential."""
 
     def descr(self, buf: list[str]) -> None:
-        """The text of it."""
+        """Write the text of it."""
         named = ", ".join(o.get_reference() for o in (self, *self.operands))
         buf += (f"distinct !{{ {named} }}", "\n")

@@ -1,4 +1,4 @@
-"""Memory by address inside compiled code: what the virtual machine is made of.
+"""Access to memory by address in compiled code, for the virtual machine.
 
 Addresses are int64. Indices count elements, byte counts say so in their names. Nothing
 here is checked; callers own the bounds.
@@ -29,7 +29,7 @@ Emit = Callable[..., Any]
 
 
 def pointer(builder: Any, address: Any, kind: ir.Type, index: Any = None) -> Any:
-    """IR: `address` as a pointer to `kind`, moved on by `index` elements."""
+    """Return `address` as a pointer to `kind`, moved on by `index` elements."""
     base = builder.inttoptr(address, kind.as_pointer())
     return base if index is None else builder.gep(base, [index], inbounds=True)
 
@@ -43,7 +43,7 @@ def _loader(kind: ir.Type, result: types.Type) -> Any:
 
 
 def _half_loader(stored: str) -> Any:
-    """Loads 16 bits as the float32 that they are."""
+    """Return a loader of 16 bits as their float32 value."""
 
     @lowers(types.float32(types.int64, types.int64))
     def load(b: Any, address: Any, index: Any) -> Any:
@@ -171,7 +171,7 @@ def pause(b: Any) -> Any:
 
 
 def caller(count: int) -> Any:
-    """A call of a C function of so many words, given in a tuple, by address."""
+    """Return a call of a C function of so many words, given in a tuple, by address."""
 
     @lowers(types.void(types.int64, types.UniTuple(types.int64, count)))
     def call(b: Any, function: Any, arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Loops with long bodies that begin a step before the step before has ended.
+"""Software pipelining: long loops begin a step before the last one has ended.
 
 A body of several functions is a chain of operations that wait for each other, about as
 long as a processor looks ahead, so little of the next step runs beside it. Therefore
@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 from staticgrad.compiler.codegen.llvm.instruction_order import PURE, times
 
-LEAST = 80  # instructions: what is shorter fits into what a processor looks ahead
-CUTS = (0.5, 0.45, 0.55, 0.4)  # where the second stage begins, the first that fits
+LEAST = 80  # instructions: shorter bodies fit the out-of-order window
+CUTS = (0.5, 0.45, 0.55, 0.4)  # start of the second stage; the first that fits is taken
 MOST_PASSED = 24  # values from stage to stage: more do not stay in registers
 
 _NAME = re.compile(r"%[\w.$-]+")
@@ -57,11 +57,11 @@ they compute end so."""
 
 
 class _Unfit(Exception):
-    """This loop stays as it is."""
+    """Loop that cannot be pipelined."""
 
 
 class _Line(NamedTuple):
-    """An instruction: its text, result, operation and operands."""
+    """Instruction: its text, result, operation and operands."""
 
     text: str
     name: str
@@ -69,7 +69,7 @@ class _Line(NamedTuple):
     uses: tuple[str, ...]
 
     def type(self) -> str:
-        """The type of a result that is a vector."""
+        """Return the type of a result that is a vector."""
         made = self.text.rpartition(" to ")[2] if self.op in _CASTS else self.text
         found = _VECTOR.findall(made)
         if not found:
@@ -80,7 +80,7 @@ class _Line(NamedTuple):
 
 
 class _Phi(NamedTuple):
-    """What a loop hands from step to step: its type, first and following value."""
+    """Phi node of a loop: its type, first and following value."""
 
     type: str
     first: str
@@ -89,7 +89,7 @@ class _Phi(NamedTuple):
 
 @dataclass(frozen=True)
 class _Loop:
-    """A block that repeats itself; `branch` is its condition, targets and metadata."""
+    """Loop of one block; `branch` is its condition, targets and metadata."""
 
     label: str
     phis: Mapping[str, _Phi]
@@ -98,12 +98,12 @@ class _Loop:
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Where each value is computed."""
+        """Position of each value's definition."""
         return {line.name: place for place, line in enumerate(self.body) if line.name}
 
     @cached_property
     def frame(self) -> list[int]:
-        """Counters, addresses and the condition, of which every stage has its own."""
+        """Counters, addresses and condition, which every stage copies."""
         found: list[int] = []
         for place, line in enumerate(self.body):
             scalar = line.op in _ADDRESS and not _VECTOR.search(line.text)
@@ -117,13 +117,13 @@ class _Loop:
         return found
 
     def counters(self, frame: Iterable[int]) -> set[str]:
-        """What goes from step to step and is made of addresses and counters alone."""
+        """Return the phis that are made of addresses and counters alone."""
         made = {self.body[place].name for place in frame}
         return {name for name, phi in self.phis.items() if phi.following in made}
 
     @cached_property
     def waits(self) -> list[set[int]]:
-        """For each instruction, those that have to come before it."""
+        """Return, for each instruction, those that have to precede it."""
         found: list[set[int]] = []
         loads: set[int] = set()
         stores: set[int] = set()
@@ -140,7 +140,7 @@ class _Loop:
 
 
 def pipelined(text: str) -> str:
-    """Optimised LLVM IR of one function, its long loops in two stages."""
+    """Pipeline the long loops of one function's optimised LLVM IR in two stages."""
     if text.count("\ndefine ") != 1 or not _FULL.search(text):
         return text
     named = _NUMBER.sub(lambda m: f"%u{m[1]}" if m[1] else f"u{m[2]}", text)
@@ -183,7 +183,7 @@ def _phi(line: _Line, label: str) -> _Phi:
 
 
 def _rewritten(text: str, label: str) -> str:
-    """The text with the loop of that label, as it is by now, in two stages."""
+    """Rewrite the loop of that label, as it is in `text`, in two stages."""
     block = _BLOCK.match(text, text.index(f"\n{label}:\n") + 1)
     if block is None:
         raise _Unfit
@@ -200,7 +200,7 @@ def _rewritten(text: str, label: str) -> str:
 
 
 def _outside(text: str, loop: _Loop, ends: set[str]) -> str:
-    """Text around the loop: it goes to the first block and comes from the last."""
+    """Redirect the text around the loop to its first block and from its last."""
 
     def renamed(found: re.Match[str]) -> str:
         name = found[0]
@@ -218,7 +218,7 @@ def _outside(text: str, loop: _Loop, ends: set[str]) -> str:
 
 @dataclass(frozen=True)
 class _Stages:
-    """A loop in two stages: places of early and late instructions, and both merged."""
+    """Loop in two stages: places of early and late instructions, and both merged."""
 
     loop: _Loop
     early: Sequence[int]
@@ -227,13 +227,13 @@ class _Stages:
 
     @cached_property
     def passed(self) -> list[_Line]:
-        """What the late stage takes from the early one."""
+        """Results of the early stage that the late stage uses."""
         uses = {name for place in self.late for name in self.loop.body[place].uses}
         lines = (self.loop.body[place] for place in self.early)
         return [line for line in lines if line.name in uses]
 
     def blocks(self) -> Iterator[str]:
-        """The lines of the three blocks."""
+        """Yield the lines of the three blocks."""
         loop, frame = self.loop, self.loop.frame
         condition, yes, no, rest = loop.branch
         last = f"{loop.label}.last"
@@ -258,7 +258,7 @@ class _Stages:
         yield f"  br label %{no if yes == loop.label else yes}"
 
     def _copies(self, wanted: Iterable[tuple[int, int]]) -> Iterator[str]:
-        """Copies of instructions; those before the loop begin with its first values."""
+        """Yield copies of instructions; those before the loop use first values."""
         loop = self.loop
         for place, copy in wanted:
 
@@ -272,7 +272,7 @@ class _Stages:
             yield "  " + _NAME.sub(named, loop.body[place].text)
 
     def _handed(self, copy: int) -> Iterator[str]:
-        """What the late stage finds: counters of its step, sums, early results."""
+        """Yield the phis of the late stage: its counters, sums, early results."""
         counters = self.loop.counters(self.loop.frame)
         for name, phi in self.loop.phis.items():
             again = f"{name}.{EARLY}" if name in counters else f"{phi.following}.{LATE}"
@@ -293,7 +293,7 @@ class _Stages:
 
 
 def _stages_of(loop: _Loop, cut: float) -> _Stages:
-    """Cut there along the longest chain of instructions that wait for each other."""
+    """Cut the longest dependence chain of instructions into two stages."""
     length, middles = _times(loop)
     frame = set(loop.frame)
     sums = loop.phis.keys() - loop.counters(frame)
@@ -320,7 +320,7 @@ def _stages_of(loop: _Loop, cut: float) -> _Stages:
 
 
 def _times(loop: _Loop) -> tuple[float, list[float]]:
-    """The longest chain in cycles, and when along it each instruction is best begun.
+    """Return the longest chain in cycles, and each instruction's best start on it.
 
     Halfway between the earliest time at which its operands are there and the latest at
     which nothing waits for it.
@@ -332,7 +332,7 @@ def _times(loop: _Loop) -> tuple[float, list[float]]:
 
 
 def _check_memory(text: str, stages: _Stages) -> None:
-    """What is loaded early lies where no step stores, or where its own step does."""
+    """Raise unless no other step may store where a load is early."""
     lists = {name: frozenset(given.split(", ")) for name, given in _LIST.findall(text)}
     body, places = stages.loop.body, stages.loop.places
 

@@ -1,4 +1,4 @@
-"""Values with Numba's types, and what operators and intrinsics make of them.
+"""Typed values: operators and intrinsics on values with Numba's types.
 
 Types are those that Numba would infer. Instructions for two numbers of one type are
 emitted here; operators of mixed types are left to Numba's own rules and lowering.
@@ -32,12 +32,12 @@ INT = types.int64
 
 
 class Unsupported(Exception):
-    """The source is not in the kernel language."""
+    """Source outside the kernel language."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypedValue:
-    """A value and its Numba type; literals keep their literal type."""
+    """Value and its Numba type; literals keep their literal type."""
 
     kind: Any
     value: Value
@@ -88,7 +88,7 @@ _COMPARISONS: dict[type, tuple[str, Callable[..., Any]]] = {
 
 
 def long(value: int) -> Value:
-    """A constant int64."""
+    """Return a constant int64."""
     return ir.Constant(LONG_TYPE, value)
 
 
@@ -97,13 +97,13 @@ def _is_whole(x: TypedValue) -> bool:
 
 
 def unliteral(x: TypedValue) -> TypedValue:
-    """X as a value of its type and no literal."""
+    """Return ``x`` as a value of its type and no literal."""
     kind = types.unliteral(x.kind)
     return x if kind is x.kind else TypedValue(kind, x.value)
 
 
 def constant(value: Any) -> TypedValue:
-    """A number or a name of a type in source."""
+    """Return a number or a name of a type in source."""
     if isinstance(value, bool | int | str):
         return _literal(value)
     if isinstance(value, np.uint64):
@@ -125,7 +125,7 @@ def _literal(value: bool | int | str) -> TypedValue:
 
 
 def negative(b: Any, x: TypedValue) -> TypedValue:
-    """-x."""
+    """Emit ``-x``."""
     if isinstance(x.value, ir.Constant):
         literal = isinstance(x.kind, types.IntegerLiteral)
         number = -x.value.constant
@@ -139,7 +139,7 @@ def negative(b: Any, x: TypedValue) -> TypedValue:
 
 
 def binary(b: Any, op: ast.operator, x: TypedValue, y: TypedValue) -> TypedValue:
-    """X op y, by an instruction or as Numba has it."""
+    """Emit ``x op y``, by an instruction or Numba's operator."""
     function = _OPERATORS[type(op)]
     if _is_whole(x) and _is_whole(y):
         return constant(function(x.kind.literal_value, y.kind.literal_value))
@@ -155,7 +155,7 @@ def binary(b: Any, op: ast.operator, x: TypedValue, y: TypedValue) -> TypedValue
 
 
 def compare(b: Any, op: ast.cmpop, x: TypedValue, y: TypedValue) -> TypedValue:
-    """The truth of a comparison."""
+    """Emit a comparison."""
     relation, function = _COMPARISONS[type(op)]
     if x.kind == y.kind and is_float(x.kind):
         # Only "not equal" is true of NaN.
@@ -177,7 +177,7 @@ def _by_numba(
 def intrinsic(
     b: Any, define: Callable[..., Any], literal: bool, args: Sequence[TypedValue]
 ) -> TypedValue:
-    """What an intrinsic emits; `literal` says that it wants literal types."""
+    """Emit an intrinsic; `literal` says whether it takes literal types."""
     if not literal:
         args = [unliteral(argument) for argument in args]
     kinds = [argument.kind for argument in args]
@@ -194,7 +194,7 @@ def intrinsic(
 
 
 def converted(b: Any, x: TypedValue, kind: Any) -> TypedValue:
-    """X as another type of number."""
+    """Convert ``x`` to another type of number."""
     if x.kind is kind:
         return x
     if x.kind == kind or types.unliteral(x.kind) == types.unliteral(kind):
@@ -207,7 +207,7 @@ def converted(b: Any, x: TypedValue, kind: Any) -> TypedValue:
 
 
 def together(x: TypedValue, y: TypedValue) -> Any:
-    """The type of either of two values: the same, or int64 of signed integers."""
+    """Return the common type of two values: equal, or int64 of signed integers."""
     if x.kind == y.kind:
         return x.kind
     if is_signed(x.kind) and is_signed(y.kind):
@@ -216,7 +216,7 @@ def together(x: TypedValue, y: TypedValue) -> Any:
 
 
 def extreme(b: Any, relation: str, x: TypedValue, y: TypedValue) -> TypedValue:
-    """The smaller ("<") or larger (">") of two int64."""
+    """Emit the smaller ("<") or larger (">") of two int64."""
     if x.kind != INT or y.kind != INT:
         raise Unsupported("an extreme of other numbers than int64")
     first = b.icmp_signed(relation, x.value, y.value)

@@ -1,4 +1,4 @@
-"""Registers full of numbers as LLVM IR: loads, stores, masks, shuffles.
+"""Vector registers as LLVM IR: loads, stores, masks, shuffles.
 
 A `Lanes` is made for one builder and one element type; a register has as many lanes as
 the processor for which Numba compiles allows. Addresses are int64, indices count
@@ -23,12 +23,12 @@ _LANE_BYTES = 16  # shuffles within 16 bytes are the cheap ones on x86
 
 
 class VectorLanes:
-    """One kind of register: `count` lanes of `element`, `size` bytes each."""
+    """Register kind: `count` lanes of `element`, `size` bytes each."""
 
     __slots__ = ("b", "bits", "count", "element", "size", "type")
 
     def __init__(self, builder: Any, bits: int, count: int = 0) -> None:
-        """A kind with `count` lanes, by default as many as a register has."""
+        """Make a kind with `count` lanes, by default as many as a register has."""
         self.b = builder
         self.bits = bits
         self.size = bits // 8
@@ -37,38 +37,38 @@ class VectorLanes:
         self.type = ir.VectorType(self.element, self.count)
 
     def whole(self, value: int) -> Value:
-        """A constant int64."""
+        """Return a constant int64."""
         return ir.Constant(_LONG, value)
 
     def least(self, x: Value, y: Value) -> Value:
-        """The smaller of two int64."""
+        """Emit the smaller of two int64."""
         return self.b.select(self.b.icmp_signed("<", x, y), x, y)
 
     def own(self, value: Value) -> Value:
-        """An int64 in a register of its own: LLVM does not see how it was computed."""
+        """Keep an int64 in a register of its own, opaque to LLVM."""
         kind = ir.FunctionType(_LONG, [_LONG])
         return self.b.asm(kind, "", "=r,0", [value], False)
 
     def zeros(self) -> Value:
-        """A register of zeros."""
+        """Return a register of zeros."""
         return ir.Constant(self.type, [0.0] * self.count)
 
     def variable(self, start: Value) -> Any:
-        """A variable that holds a register; LLVM makes a register of it."""
+        """Return a variable that holds a register; LLVM makes a register of it."""
         place = cgutils.alloca_once(self.b, start.type)
         self.b.store(start, place)
         return place
 
     def at(self, address: Value, index: Value) -> Value:
-        """The address `index` elements further."""
+        """Return the address `index` elements further."""
         return self.b.add(address, self.b.mul(index, self.whole(self.size)))
 
     def number(self, address: Value) -> Value:
-        """The element at `address`."""
+        """Return the element at `address`."""
         return self.b.load(self.b.inttoptr(address, self.element.as_pointer()))
 
     def load(self, address: Value, mask: Value | None = None) -> Value:
-        """The register at `address`; zero in the lanes that the mask leaves out."""
+        """Load the register at `address`; zero in lanes that the mask leaves out."""
         place = self.b.inttoptr(address, self.type.as_pointer())
         if mask is None:
             value = self.b.load(place)
@@ -78,7 +78,7 @@ class VectorLanes:
         return self._masked("load", self.type, args)
 
     def store(self, value: Value, address: Value, mask: Value | None = None) -> None:
-        """Write a register, or those of its lanes that the mask has."""
+        """Store a register, or those of its lanes that the mask has."""
         place = self.b.inttoptr(address, self.type.as_pointer())
         if mask is None:
             self.b.store(value, place).align = self.size
@@ -92,21 +92,21 @@ class VectorLanes:
         return self.b.call(declared(self.b.module, name, kind), args)
 
     def below(self, count: Value) -> Value:
-        """The mask of the first `count` lanes."""
+        """Return the mask of the first `count` lanes."""
         lanes = ir.VectorType(_INT, self.count)
         limit = self.splat(self.b.trunc(count, _INT))
         numbers = ir.Constant(lanes, list(range(self.count)))
         return self.b.icmp_signed("<", numbers, limit)
 
     def splat(self, value: Value) -> Value:
-        """`value` in all lanes."""
+        """Broadcast `value` to all lanes."""
         kind = ir.VectorType(value.type, self.count)
         empty = ir.Constant(kind, ir.Undefined)
         one = self.b.insert_element(empty, value, ir.Constant(_INT, 0))
         return self.b.shuffle_vector(one, empty, self._order([0] * self.count))
 
     def fma(self, x: Value, y: Value, z: Value) -> Value:
-        """X * y + z, rounded once where the processor can."""
+        """Emit ``x * y + z``, rounded once where the processor can."""
         if not processor.has_fma():
             return self.b.fadd(self.b.fmul(x, y), z)
         name = f"llvm.fma.v{self.count}f{self.bits}"
@@ -114,14 +114,14 @@ class VectorLanes:
         return self.b.call(declared(self.b.module, name, kind), (x, y, z))
 
     def shuffle(self, x: Value, y: Value, order: Sequence[int]) -> Value:
-        """Lanes of x (numbered from 0) and of y (from `count`) in that order."""
+        """Shuffle lanes of x (numbered from 0) and y (from `count`) into that order."""
         return self.b.shuffle_vector(x, y, self._order(order))
 
     def _order(self, order: Sequence[int]) -> Value:
         return ir.Constant(ir.VectorType(_INT, len(order)), list(order))
 
     def sums(self, rows: list[Value]) -> Value:
-        """A register whose lane j is the sum over the lanes of ``rows[j]``."""
+        """Return a register whose lane j is the sum over the lanes of ``rows[j]``."""
         step = 1
         while step < self.count:
             rows = [
@@ -132,7 +132,7 @@ class VectorLanes:
         return rows[0]
 
     def _half(self, x: Value, y: Value, step: int) -> Value:
-        """Lanes that differ in bit `step` added: of x where it is 0, else of y."""
+        """Add lanes that differ in bit `step`: of x where it is 0, else of y."""
         lanes = range(self.count)
         second = [self.count if lane & step else 0 for lane in lanes]
         low = [(lane & ~step) + second[lane] for lane in lanes]
@@ -140,7 +140,7 @@ class VectorLanes:
         return self.b.fadd(self.shuffle(x, y, low), self.shuffle(x, y, high))
 
     def transposed(self, rows: list[Value]) -> list[Value]:
-        """The columns of a square of registers.
+        """Transpose a square of registers.
 
         First squares within 16 bytes, then those squares are exchanged.
         """
@@ -157,11 +157,11 @@ class VectorLanes:
 
     @property
     def turned_at_once(self) -> int:
-        """Elements that `turned` takes of each row."""
+        """Number of elements that `turned` takes of each row."""
         return _LANE_BYTES // self.size
 
     def turned(self, places: Sequence[Value]) -> list[Value]:
-        """The first columns of rows at those addresses, one row for each lane.
+        """Transpose the first columns of rows at those addresses, one row per lane.
 
         Rows are read by 16 bytes, which are put where they belong on the way.
         """
@@ -170,7 +170,7 @@ class VectorLanes:
         return self._square(rows, width)
 
     def _gathered(self, places: Sequence[Value]) -> Value:
-        """16 bytes from each address, one after the other in a register."""
+        """Load 16 bytes from each address, one after the other in a register."""
         kind = ir.VectorType(self.element, self.turned_at_once)
         pieces = [self.b.load(self.b.inttoptr(p, kind.as_pointer())) for p in places]
         for piece in pieces:
@@ -193,7 +193,7 @@ class VectorLanes:
         ]
 
     def _interleaved(self, x: Value, y: Value, width: int, unit: int) -> list[Value]:
-        """Units of lanes of x and y in turn, of the lower and of the upper halves."""
+        """Interleave units of lanes of x and y, of the lower and the upper halves."""
 
         def order(half: int) -> list[int]:
             found: list[int] = []
@@ -206,7 +206,7 @@ class VectorLanes:
         return [self.shuffle(x, y, order(half)) for half in (0, width // 2)]
 
     def _blocks(self, rows: list[Value], width: int) -> list[Value]:
-        """Register q of the result has block q of every row, one after the other."""
+        """Return registers of which q has block q of every row, one after the other."""
 
         def pick(x: Value, y: Value, of_x: Sequence[int], of_y: Sequence[int]) -> Value:
             order = [q * width + i for q in of_x for i in range(width)]

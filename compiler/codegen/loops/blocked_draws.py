@@ -1,4 +1,4 @@
-"""Which draws a loop makes a block at a time.
+"""Choice of the draws that a loop makes a block at a time.
 
 A loop that walks along a draw, from one element to the next and with one key, runs in
 blocks: for each block the draw fills an area of scratch (draws_ir.py), and the loop
@@ -28,7 +28,7 @@ def draw_name(statement: Statement) -> str | None:
 
 
 def drawn_in_blocks(loop: Loop) -> tuple[Compute, ...]:
-    """The draws of an innermost loop that it walks along."""
+    """Return the draws of an innermost loop that walks along them."""
     if not is_flat(loop.body):
         return ()
     made = {result_of(s): s for s in loop.body}
@@ -43,7 +43,7 @@ def drawn_in_blocks(loop: Loop) -> tuple[Compute, ...]:
 
 
 def _stays(word: Statement | None, axis: int) -> bool:
-    """True for a word of the key that is the same all along the loop."""
+    """Whether a word of the key is loop-invariant."""
     if word is None:
         return True
     if not isinstance(word, Load) or word.access.dynamic is not None:
@@ -56,14 +56,14 @@ def _walks(index: Statement | None, axis: int) -> bool:
 
 
 def first_index(loop: Loop, draw: Compute) -> Index:
-    """The statement that counts the elements of a draw."""
+    """Return the statement that counts the elements of a draw."""
     return next(
         s for s in loop.body if isinstance(s, Index) and s.result == draw.args[4]
     )
 
 
 def key_loads(loop: Loop, draw: Compute) -> tuple[Load, ...]:
-    """What the loop loads of the key of a draw."""
+    """Return the loads of a draw's key in the loop."""
     return tuple(
         s for s in loop.body if isinstance(s, Load) and s.result in draw.args[:4]
     )

@@ -1,4 +1,4 @@
-"""The place of the first extreme of a row, in one walk over it.
+"""Fused argmax and argmin of a row, in one pass.
 
 Each lane of some registers keeps the extreme of the elements that it has met, and the
 number of the register that had it: a comparison and two selections a register. In the
@@ -30,7 +30,7 @@ LARGEST = 2**63 - 1
 
 
 class _Walk:
-    """Emits the walk over `count` elements at a pointer; `sign` is 1 for maxima."""
+    """Emitter of a pass over `count` elements at a pointer; `sign` is 1 for maxima."""
 
     def __init__(
         self, b: Any, kind: Any, place: Value, count: Value, sign: int
@@ -72,7 +72,7 @@ class _Walk:
         return b.select(nothing, _LONG(LARGEST), b.load(found))
 
     def _registers(self, start: Value, chains: int) -> Value:
-        """As many whole registers as there are, so many at a time; where they end."""
+        """Emit whole registers, `chains` at a time; return where they end."""
         b, step = self.b, self.lanes * chains
         end = b.and_(self.count, _LONG(-step))
         with cgutils.for_range_slice(b, start, end, _LONG(step)) as (index, _):
@@ -95,7 +95,7 @@ class _Walk:
         return self.b.shuffle_vector(one, one, order)
 
     def _left(self, count: Value) -> Value:
-        """The lanes that have an element, if `count` are left."""
+        """Return the mask of lanes that have an element, if `count` are left."""
         numbers = ir.Constant(ir.VectorType(_LONG, self.lanes), list(range(self.lanes)))
         return self.b.icmp_signed("<", numbers, self._splat(count))
 
@@ -136,7 +136,7 @@ class _Walk:
         return self.b.icmp_unsigned(order, x, y)
 
     def _place_of_all(self) -> Value:
-        """The least place of the elements that are the extreme of all lanes."""
+        """Return the least place of the elements that are the extreme of all lanes."""
         b = self.b
         best, number = b.load(self.best[0]), b.load(self.number[0])
         for chain in range(1, CHAINS):
@@ -182,7 +182,7 @@ class _Walk:
 def place_of_extreme(
     typing: Any, source: Any, first: Any, count: Any, sign: Any
 ) -> Any:
-    """``place_of_extreme(p, i, n, 1)``: that of the first maximum of n elements.
+    """Emit ``place_of_extreme(p, i, n, 1)``: the index of the first maximum of n.
 
     Elements begin at ``p[i]``; with -1 of the first minimum. The largest int64 if there
     is no element.

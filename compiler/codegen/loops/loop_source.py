@@ -1,4 +1,4 @@
-"""A LoopKernel as Numba source.
+"""Source of a LoopKernel for Numba.
 
 The source has the kernel's name, shapes and the user's lines as comments, and nothing
 of them elsewhere: without its comments (writer.canonical) it is equal for kernels that
@@ -86,7 +86,7 @@ _DEFINED = re.compile(r"^ *(v\d+) = ", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """The text of a kernel, the sizes that it reads and its areas of scratch.
+    """Text of a kernel, the sizes that it reads and its areas of scratch.
 
     `areas` carry values between the pieces of a loop or hold draws: they are the most
     that one loop has.
@@ -98,12 +98,12 @@ class KernelSource:
 
 
 def kernel_source(kernel: LoopKernel) -> KernelSource:
-    """The source of a kernel. Equal kernels have equal text, comments aside."""
+    """Return the source of a kernel; equal kernels have equal text but for comments."""
     return _Kernel(kernel).source()
 
 
 class _Kernel:
-    """One kernel being written."""
+    """Writer of one kernel."""
 
     def __init__(self, kernel: LoopKernel) -> None:
         self.kernel = kernel
@@ -127,7 +127,7 @@ class _Kernel:
         return KernelSource(head.text(), tuple(self.names.sizes), self.areas)
 
     def head(self) -> Writer:
-        """Comments, signature and sizes: written last, when the sizes are known."""
+        """Write comments, signature and sizes, last, when the sizes are known."""
         kernel, head = self.kernel, Writer()
         head.comment(kernel.name)
         for axis, extent in enumerate(kernel.axes):
@@ -148,7 +148,7 @@ class _Kernel:
         return head
 
     def operands(self) -> None:
-        """Pointers: what is only read shares scope 0, each other has its own."""
+        """Write pointers: read-only ones share scope 0, each other has its own."""
         scope = 0
         scopes = self._scope_count()
         for number, operand in enumerate(self.kernel.operands):
@@ -171,7 +171,7 @@ class _Kernel:
         return sum(operand.mode != "read" for operand in self.kernel.operands)
 
     def scratch(self) -> None:
-        """Pointers to scratch, each area after the one before, rounded up."""
+        """Write pointers to scratch, each area after the one before, rounded up."""
         first, scopes = 1 + self._written(), self._scope_count()
         offset, sizes = 0, ""
         for number, area in enumerate(self.kernel.scratch):
@@ -188,7 +188,7 @@ class _Kernel:
         self.after_scratch = f"{offset}{sizes}"
 
     def statements(self, body: tuple[Statement, ...], exact: bool) -> None:
-        """Lines of `body`; `exact` says that sin and cos must be right everywhere."""
+        """Write `body`; `exact` says that sin and cos must be right everywhere."""
         for statement in body:
             if isinstance(statement, Loop):
                 self.loop(statement)
@@ -205,7 +205,7 @@ class _Kernel:
             self._statement(statement, exact)
 
     def when(self, when: When, exact: bool) -> None:
-        """What is done only if a condition holds."""
+        """Write a body under its condition."""
         self.writer.line(f"if {self.names.value(when.condition)}:")
         with self.writer.indented():
             self.statements(when.body, exact)
@@ -223,7 +223,7 @@ class _Kernel:
             self.writer.line(text, comment=self.origin(statement))
 
     def tiles(self, tiles: Tiles) -> str:
-        """The call of the code that a scheme emits."""
+        """Write the call of a scheme's code."""
         kernel = self.kernel
         names = [f"p{k}" for k, _ in enumerate(kernel.operands)]
         names += [f"s{k}" for k, _ in enumerate(kernel.scratch)]
@@ -231,7 +231,7 @@ class _Kernel:
         return f"tiles(({', '.join(names)}), ({', '.join(numbers)}))"
 
     def origin(self, statement: Statement) -> str:
-        """The op and the user's line of a statement that has a site."""
+        """Return the op and the user's line of a statement that has a site."""
         if not isinstance(statement, Compute | CheckIndex | Invoke):
             return ""
         if statement.site < 0:
@@ -240,7 +240,7 @@ class _Kernel:
         return f"{site.op}{at(site.source)}"
 
     def loop(self, loop: Loop) -> None:
-        """A loop over an axis, or over the block of it that is being walked."""
+        """Write a loop over an axis, or over the current block of it."""
         first, last = self._range(loop.axis)
         running = running_of(loop, self.kernel.axes[loop.axis])
         if running is not None:
@@ -270,7 +270,7 @@ class _Kernel:
     def _between_polls(
         self, loop: Loop, keeping: Shifted | None, first: str, last: str
     ) -> None:
-        """A loop in parts, ahead of which it looks whether it is to end."""
+        """Write a loop in parts, with a poll of the stop cell ahead of each."""
         line, part, end = self.writer.line, f"part{loop.axis}", f"end{loop.axis}"
         line(f"for {part} in range({first}, {last}, {POLLED}):")
         with self.writer.indented():
@@ -281,7 +281,7 @@ class _Kernel:
     def steps(
         self, loop: Loop, first: str, last: str, keeping: Shifted | None = None
     ) -> None:
-        """A plain loop from one index to another."""
+        """Write a plain loop from one index to another."""
         span = last if first == "0" else f"{first}, {last}"
         self.writer.line(f"for i{loop.axis} in range({span}):")
         with self.writer.indented():
@@ -293,13 +293,13 @@ class _Kernel:
                 self.writer.line(f"{value} = {later}")
 
     def _range(self, axis: int) -> tuple[str, str]:
-        """Where the indices of an axis begin and end."""
+        """Return the first index of an axis and its end."""
         if axis in self.spans:
             return self.spans[axis]
         return "0", self.names.dim(self.kernel.axes[axis])
 
     def rest(self, rest: Rest) -> None:
-        """The body for what is behind the whole blocks of an axis."""
+        """Write the body for the remainder behind the whole blocks of an axis."""
         axis, unit = rest.axis, rest.unit
         first, last = self._range(axis)
         if first == "0" and last.isdecimal():
@@ -313,7 +313,7 @@ class _Kernel:
         self.spans[axis] = first, last
 
     def in_blocks(self, blocks: Blocks) -> None:
-        """The body for each block of an axis; the smallest ones are whole."""
+        """Write the body for each block of an axis; the smallest ones are whole."""
         axis, size = blocks.axis, blocks.size
         span = self._range(axis)
         first, last = span[0], self.wholes.pop(axis, span[1])
@@ -329,14 +329,14 @@ class _Kernel:
         self.spans[axis] = span
 
     def _first_kept(self, loop: Loop, keeping: Shifted, first: str, last: str) -> None:
-        """What the index before would have left, ahead of the first one."""
+        """Write the initial values kept from the index before the first."""
         self.writer.line(f"if {first} < {last}:")
         with self.writer.indented():
             self.writer.line(f"i{loop.axis} = {first}")
             self.statements(keeping.first, exact=True)
 
     def running(self, found: Running, count: str) -> None:
-        """A loop that adds up, as one call; see running_sums.py."""
+        """Write a cumulative sum as one call; see running_sums.py."""
         state, source, target = (
             access_text(place, self.names)
             for place in (found.state, found.source, found.target)
@@ -347,7 +347,7 @@ class _Kernel:
         self.writer.line(line, comment=self.origin(found.step))
 
     def guarded(self, statement: Statement) -> bool:
-        """True if the statement may call sin or cos far away."""
+        """Whether the statement may call sin or cos of far arguments."""
         if not isinstance(statement, Compute) or not uses_guarded(statement):
             return False
         return statement.result not in self.near
@@ -358,7 +358,7 @@ class _Kernel:
         return arguments_ahead(body, self.guarded) is not None
 
     def blocks(self, loop: Loop, pieces: Pieces, first: str, last: str) -> None:
-        """A loop in blocks, for each block one loop per piece; see split_bodies.py."""
+        """Write a loop in blocks, for each block one loop per piece; see split_bodies.py."""
         line = self.writer.line
         drawn = drawn_in_blocks(loop)
         kinds = (*pieces.areas, *(statement.dtype for statement in drawn))
@@ -392,7 +392,7 @@ class _Kernel:
         return text
 
     def _draw(self, loop: Loop, draw: Compute, area: int) -> None:
-        """Fill an area with the block's elements of a draw."""
+        """Write the fill of an area with the block's elements of a draw."""
         index = first_index(loop, draw)
         self.writer.line(f"i{loop.axis} = block")
         for load in key_loads(loop, draw):
@@ -410,7 +410,7 @@ class _Kernel:
         return f"{name} = load(c{area}, {index})"
 
     def piece(self, loop: Loop, piece: BodySection) -> None:
-        """The loop over one piece; see trigonometric_loops.py for sin and cos."""
+        """Write the loop over one piece; see trigonometric_loops.py for sin and cos."""
         if not any(map(self.guarded, piece.body)):
             self._walk(loop, piece, exact=False)
             return
@@ -469,7 +469,7 @@ class _Kernel:
 
 
 def _renamed(text: Writer) -> str:
-    """The text of a piece with its own values numbered anew, comments aside."""
+    """Renumber the values of a piece's text, comments aside."""
     source = canonical(text.text())
     names: dict[str, str] = {}
     for name in _DEFINED.findall(source):

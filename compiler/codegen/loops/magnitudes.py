@@ -1,4 +1,4 @@
-"""How large values can be: which arguments of sin and cos need no guard.
+"""Bounds of magnitudes: which arguments of sin and cos need no guard.
 
 ``|tanh(x)| <= 1``, ``|a + b| <= |a| + |b|``... along the statements of a kernel. What
 is loaded, divided or unknown has no bound. NaN is no matter: every function passes it
@@ -18,7 +18,7 @@ from staticgrad.ir.types import kind_of
 
 
 def magnitudes(body: Sequence[Statement]) -> dict[int, float]:
-    """A bound of ``|value|`` for every value of `body`; infinity if there is none."""
+    """Return a bound of ``|value|`` for every value of `body`, or infinity."""
     found: dict[int, float] = {}
     for statement in statements_of(body):
         if isinstance(statement, Number):

@@ -1,9 +1,9 @@
-"""Maxima and minima of floats as those of integers.
+"""Integer ranks of floats, for maxima and minima.
 
 A maximum that passes NaN on takes three instructions that wait for each other. The bits
-of floats, with those of negative ones turned around, are integers in the same order, of
-which a maximum takes one: ``rank_high`` gives them, NaN above everything, ``rank_low``
-NaN below everything, and ``from_rank`` the float again. -0.0 is below 0.0.
+of floats, with those of negative ones in reverse order, are integers in the same order,
+of which a maximum takes one: ``rank_high`` gives them, NaN above everything,
+``rank_low`` NaN below everything, and ``from_rank`` the float again. -0.0 is below 0.0.
 
 Measured (Zen 4, maxima of 1024 rows of 1000 float32): 149 us before, 58 us so.
 """
@@ -29,7 +29,7 @@ def _constant(like: Value, value: int) -> Value:
 
 
 def _turned(b: Any, bits: Value) -> Value:
-    """Negative ones in reverse order; its own inverse."""
+    """Reverse the order of negative ones; its own inverse."""
     width = bits.type.width
     sign = b.ashr(bits, _constant(bits, width - 1))
     return b.xor(bits, b.and_(sign, _constant(bits, (1 << (width - 1)) - 1)))
@@ -51,7 +51,7 @@ def _rank(nan: int) -> Any:
 
 @intrinsic
 def from_rank(typing: Any, rank: Any) -> Any:
-    """The float of a rank."""
+    """Emit the float of a rank."""
 
     def generate(context: Any, b: Any, signature: Any, args: Any) -> Value:
         kind = context.get_value_type(signature.return_type)
@@ -77,7 +77,7 @@ def order_bits(b: Any, x: Any) -> Any:
 
 @intrinsic
 def order_float(typing: Any, rank: Any) -> Any:
-    """The float of an unsigned rank."""
+    """Emit the float of an unsigned rank."""
     result = types.float32 if rank == types.uint32 else types.float64
 
     def generate(context: Any, b: Any, _signature: Any, args: Any) -> Value:

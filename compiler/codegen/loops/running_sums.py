@@ -1,4 +1,4 @@
-"""Running sums of floats, a register at a time.
+"""Cumulative sums of floats, a register at a time.
 
 One addition after the other waits four cycles for each element. Here the lanes of a
 register are added up within it, by shifting it by 1, 2, 4, ... lanes, and only one
@@ -44,7 +44,7 @@ FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A loop that adds up: where it begins to read and write, and its state.
+    """Cumulative sum of a loop: where it begins to read and write, and its state.
 
     `exclusive` says that the sum is written before the element is added to it,
     `turned` that elements are read from the last one to the first: a derivative.
@@ -59,7 +59,7 @@ class Running:
 
 
 def running_of(loop: Loop, extent: Dim) -> Running | None:
-    """``state = state + x; y = state`` along a contiguous axis; else None."""
+    """Match ``state = state + x; y = state`` along a contiguous axis; else None."""
     casts = {
         s.result: s.args[0]
         for s in loop.body
@@ -117,10 +117,11 @@ def running_sum(
     turned: Any,
     carry: Any,
 ) -> Any:
-    """``running_sum(p, i, q, j, n, exclusive, turned, carry)``: the sum of all.
+    """Emit ``running_sum(p, i, q, j, n, exclusive, turned, carry)``; return the total.
 
     ``q[j + k]`` becomes `carry` and the sum of ``p[i], ..., p[i + k]``, without the
-    last one if `exclusive` is 1; if `turned` is 1, of ``p[i], ..., p[i - k]``.
+    last one if `exclusive` is 1; if `turned` (reversed) is 1, of ``p[i], ..., p[i -
+    k]``.
     """
     if not isinstance(source, Pointer) or not isinstance(target, Pointer):
         return None
@@ -179,7 +180,7 @@ def _emit(
 
 
 def _as(c: IndexCode, x: Value, kind: Any) -> Value:
-    """A float, in the precision of another type."""
+    """Convert a float to the precision of another type."""
     if x.type == kind:
         return x
     is_wide = kind == ir.DoubleType()
@@ -187,7 +188,7 @@ def _as(c: IndexCode, x: Value, kind: Any) -> Value:
 
 
 def _turned(c: IndexCode, source: Value, index: At, mask: Value | None) -> Value:
-    """The elements before a place, the nearest in the first lane."""
+    """Load the elements before a place, the nearest in the first lane."""
     order = list(reversed(range(c.count)))
     if mask is not None:
         mask = c.shuffle(mask, mask, order)
@@ -197,7 +198,7 @@ def _turned(c: IndexCode, source: Value, index: At, mask: Value | None) -> Value
 
 
 def _within(c: IndexCode, x: Value) -> Value:
-    """The running sums of the lanes; -0.0 is added where there is no lane before."""
+    """Accumulate over the lanes; -0.0 is added where there is no lane before."""
     nothing = ir.Constant(c.type, [-0.0] * c.count)
     step = 1
     while step < c.count:

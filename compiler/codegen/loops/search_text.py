@@ -1,4 +1,4 @@
-"""The text of loops that search; see searching.py."""
+"""Text of loops that search; see searching.py."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from staticgrad.compiler.kernel_ir.walks import statements_of
 
 
 class Text(Protocol):
-    """What writes a kernel, as far as is needed here."""
+    """Writer of a kernel's text, as far as searches need it."""
 
     writer: Writer
     names: ValueNames
 
     def statements(self, body: tuple[Statement, ...], exact: bool) -> None:
-        """Lines of `body`."""
+        """Write `body`."""
 
     def steps(self, loop: Loop, first: str, last: str) -> None:
-        """A plain loop from one index to another."""
+        """Write a plain loop from one index to another."""
 
 
 class Searches:
-    """The searching loops of a kernel."""
+    """Searching loops of a kernel."""
 
     def __init__(self, kernel: LoopKernel) -> None:
         self.kernel = kernel
@@ -48,7 +48,7 @@ class Searches:
         self.places = {id(found.search): found for found in self.extremes.values()}
 
     def write(self, text: Text, loop: Loop, first: str, last: str) -> bool:
-        """Write the loop, if it is one that searches or is searched for."""
+        """Write the loop, if it searches or is searched for."""
         whole = first == "0"
         if whole and id(loop) in self.extremes:
             return self.extremes[id(loop)].alone
@@ -58,7 +58,7 @@ class Searches:
         return self._write_search(text, loop, first, last)
 
     def _write_search(self, text: Text, loop: Loop, first: str, last: str) -> bool:
-        """A loop in blocks, empty ones when nothing can change any more."""
+        """Write a loop in blocks, which stop once nothing can change."""
         search = search_of(loop, self.kernel, self.numbers) if self.any else None
         if search is None:
             return False
@@ -85,7 +85,7 @@ class Searches:
 
 
 def _write_place(text: Text, loop: Loop, extreme: Extreme, count: str) -> None:
-    """Both loops as one call."""
+    """Write both loops as one call."""
     access = extreme.elements.access
     strides = (*access.strides[: loop.axis], 0, *access.strides[loop.axis + 1 :])
     start = access_text(replace(access, strides=strides), text.names)
@@ -94,7 +94,7 @@ def _write_place(text: Text, loop: Loop, extreme: Extreme, count: str) -> None:
 
 
 def _is(text: Text, value: int, truth: bool | None) -> str:
-    """Whether a bool is so, or a place has been found."""
+    """Return the test of a bool, or that a place has been found."""
     name = text.names.value(value)
     if truth is None:
         return f"{name} != {LARGEST}"

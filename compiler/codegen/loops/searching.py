@@ -1,4 +1,4 @@
-"""Loops that search: they end when nothing can change any more, or are one call.
+"""Early exit: search loops that stop once nothing can change, or are one call.
 
 A loop that does nothing but reduce bools by "or" is done at the first True, one by
 "and" at the first False. One that takes the least of ``select(condition, index,
@@ -41,14 +41,14 @@ from staticgrad.compiler.kernel_ir.walks import loops_of, statements_of
 from staticgrad.ir.expression import Apply, Arg, function_of
 from staticgrad.ir.types import BOOL, INT64, kind_of
 
-BLOCK_FOUND, BLOCK_FIRST = 2048, 128  # elements between two looks
-LEAST_FOUND, LEAST_FIRST = 4096, 512  # of a loop: shorter ones are not worth a look
+BLOCK_FOUND, BLOCK_FIRST = 2048, 128  # elements between two checks
+LEAST_FOUND, LEAST_FIRST = 4096, 512  # of a loop: below, a check does not pay
 LEAST_EXTREME = 320  # of a row: the lanes of all registers are compared in the end
 COMPARED = tuple(
     np.dtype(name)
     for name in ("float32", "float64", "int32", "int64", "uint32", "uint64")
 )
-"""What `extremes` compares: elements as wide as the numbers of their registers."""
+"""Dtypes that `extremes` compares: as wide as the numbers of their registers."""
 
 Numbers = Mapping[int | None, Statement]
 """Numbers of a kernel, by the values that they are."""
@@ -56,7 +56,7 @@ Numbers = Mapping[int | None, Statement]
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """When a loop is done.
+    """Condition on which a loop ends early.
 
     `registers` are those that settle it, each with the value that it then has or, for a
     place, does not have any more. `look` computes the values of `finds` and nothing
@@ -69,13 +69,13 @@ class Search:
 
     @property
     def block(self) -> int:
-        """Indices between two looks."""
+        """Number of indices between two checks."""
         return BLOCK_FIRST if self.look else BLOCK_FOUND
 
 
 @dataclass(frozen=True, slots=True)
 class Extreme:
-    """The loop that looks for the place of an extreme, and where its elements are.
+    """Loop that searches the place of an extreme, and the location of its elements.
 
     `sign` is 1 for a maximum, `place` the register of the place. `alone` says that
     nothing but the search reads the extreme.
@@ -89,7 +89,7 @@ class Extreme:
 
 
 def search_of(loop: Loop, kernel: LoopKernel, known: Numbers) -> Search | None:
-    """How a loop may end early; None if it may not, or is short."""
+    """Return the early exit of a loop; None if it has none, or is short."""
     ends = [s for s in loop.body if isinstance(s, Accumulate)]
     made = {result_of(s): s for s in loop.body if _is_pure(s)}
     if loop.polled or not ends or len(ends) + len(made) < len(loop.body):
@@ -120,7 +120,7 @@ def _is_pure(statement: Statement) -> bool:
 def _found(
     end: Accumulate, made: Mapping[int | None, Statement], axis: int
 ) -> tuple[int, bool] | None:
-    """The bool that settles a register, and as which."""
+    """Return the bool that settles a register, and its value then."""
     if end.dtype == BOOL:
         return end.value, end.combine in ("or", "maximum")
     match made.get(end.value):
@@ -142,7 +142,7 @@ def _found(
 
 
 def _needed(loop: Loop, values: list[int]) -> tuple[Statement, ...]:
-    """The statements of a loop that some values come from."""
+    """Return the statements of a loop on which some values depend."""
     needed: set[int | None] = {*values}
     found: list[Statement] = []
     for statement in reversed(loop.body):
@@ -153,7 +153,7 @@ def _needed(loop: Loop, values: list[int]) -> tuple[Statement, ...]:
 
 
 def extremes_of(kernel: LoopKernel, known: Numbers) -> dict[int, Extreme]:
-    """By the identity of the loop that finds the extreme."""
+    """Return the extremes of a kernel, by the identity of the loop that finds each."""
     found: dict[int, Extreme] = {}
     for body in (kernel.body, *(loop.body for loop in loops_of(kernel.body))):
         for first, loop in enumerate(body):
@@ -167,7 +167,7 @@ def extremes_of(kernel: LoopKernel, known: Numbers) -> dict[int, Extreme]:
 def _extreme(
     loop: Loop, behind: Sequence[Statement], kernel: LoopKernel, known: Numbers
 ) -> Extreme | None:
-    """What a loop over contiguous elements finds, if the place is looked for behind."""
+    """Return the extreme that a loop computes, if its place is searched for later."""
     match loop.body:
         case (Load(x, access, dtype) as load, Accumulate(register, combine, value)):
             pass
@@ -199,7 +199,7 @@ def _extreme(
 def _place_in(
     loop: Statement, element: Load, register: int, known: Numbers
 ) -> int | None:
-    """The register of a place, if a loop finds the first element that is an extreme.
+    """Return the register of a place, if a loop finds the first extreme element.
 
     That is ``x == extreme``, or of floats that or ``x != x``, at the loop's own index.
     """
@@ -229,7 +229,7 @@ def _place_in(
 def _kind_of_test(
     test: Statement | None, elements: set[int | None], register: int
 ) -> str:
-    """What a condition asks of an element: to be the extreme, or a NaN."""
+    """Return the kind of a condition on an element: equal to the extreme, or NaN."""
     match test:
         case Compute(_, Apply("==", (Arg(0), Arg(1))), (x, y)):
             pair = (x, y) if y == register else (y, x)

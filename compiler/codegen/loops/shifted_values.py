@@ -1,8 +1,8 @@
-"""Values that the index before has computed: kept, not computed again.
+"""Reuse of values from the index before, in stencil loops.
 
-In ``f(x[i + 1]) - f(x[i])`` the second is what the first was at the index before. Such
-a loop keeps it in a variable, which LLVM makes a shift between two vectors ("fixed
-order recurrence", https://llvm.org/docs/Vectorizers.html), with the same bits.
+In ``f(x[i + 1]) - f(x[i])`` the second term is the first at the index before. Such a
+loop keeps it in a variable, which LLVM makes a shift between two vectors ("fixed order
+recurrence", https://llvm.org/docs/Vectorizers.html), with the same bits.
 
 Two values match if one has the form that the other would have at the next index: the
 same operations of elements that are one step of the loop further on. Forms are numbered
@@ -34,7 +34,7 @@ LEAST_SAVED = 2  # operations for each value that is kept: a shift takes one or 
 
 @dataclass(frozen=True, slots=True)
 class Shifted:
-    """A loop that keeps values: pairs of one and of what it is at the next index.
+    """Loop that keeps values: pairs of one and of its value at the next index.
 
     `first` computes them for the first index.
     """
@@ -45,7 +45,7 @@ class Shifted:
 
 
 def shifted(loop: Loop, kernel: LoopKernel) -> Shifted | None:
-    """What an innermost loop can keep; None if nothing that pays."""
+    """Return the values that a loop can keep for its next step; None if none pay."""
     kinds = Number | Load | Compute | Index | Store
     if not all(isinstance(s, kinds) and not calls_of(s) for s in loop.body):
         return None
@@ -72,14 +72,14 @@ def shifted(loop: Loop, kernel: LoopKernel) -> Shifted | None:
 
 
 def _reads_neighbours(loop: Loop) -> bool:
-    """Whether anything is read at two places: most loops are done here."""
+    """Whether anything is read at two places; a quick rejection of most loops."""
     places = [s.access for s in loop.body if isinstance(s, Load)]
     moving = [(a.operand, a.strides) for a in places if a.strides[loop.axis] != 0]
     return len(set(moving)) < len(moving)
 
 
 def _matches(loop: Loop, kernel: LoopKernel) -> dict[int, int]:
-    """Computed values -> those that they are at the next index."""
+    """Return computed values -> their values at the next index."""
     forms: dict[Hashable, int] = {}
     now: dict[int, int] = {}
     then: dict[int, int] = {}
@@ -107,7 +107,7 @@ def _form(
     statement: Statement, axis: int, steps: int, known: Mapping[int, int],
     kernel: LoopKernel,
 ) -> Hashable:  # fmt: skip
-    """What a value is `steps` indices further on; equal forms are equal values."""
+    """Return the form of a value `steps` indices on; equal forms are equal values."""
     match statement:
         case Number(_, value, dtype):
             return repr(value), dtype
@@ -138,7 +138,7 @@ def _needed(
     matches: Mapping[int, int],
     kept: Collection[int],
 ) -> set[int]:
-    """The values from which `ends` are made; those `kept` need only what follows."""
+    """Return the values that `ends` depend on; `kept` ones need their successors."""
     found: set[int] = set()
     left = list(ends)
     while left:

@@ -1,15 +1,15 @@
-"""Long loop bodies in pieces that the processor can overlap.
+"""Loop fission: long loop bodies in pieces that the processor can overlap.
 
 A body whose many vector operations wait for each other is limited by the out-of-order
 window: few iterations are in flight at a time. So it runs in blocks: for each block one
 loop per piece, and what a later piece needs of an earlier one is carried in scratch, in
 first-level cache.
 
-A cut is made where few values cross it. What can be read again is not carried. Pieces
-that follow each other and do the same, alone or by turns, are written once, in a loop.
-Measured (Zen 4, ns per element of float32): eight times sin 8.3 in one piece, 5.3 in
-pieces; eight times tanh 7.0 and 4.4; a body of four functions whose values are needed
-far away 1.9 and 2.3: hence the limit on crossing values.
+A cut is made where few values cross it. Values that can be loaded again are not
+carried. Pieces that follow each other and do the same, alone or by turns, are written
+once, in a loop. Measured (Zen 4, ns per element of float32): eight times sin 8.3 in one
+piece, 5.3 in pieces; eight times tanh 7.0 and 4.4; a body of four functions whose
+values are needed far away 1.9 and 2.3: hence the limit on crossing values.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BLOCK = 512  # indices per block: a carried float32 takes 2 KB of first-level ca
 LONGEST = 48  # vector operations that may wait for each other in one loop
 PIECE = 24  # vector operations of a piece, about: one elementary function
 MOST_REPEATED = 4  # different pieces that repeat together
-MOST_CROSSING = 2  # values that may cross a cut; more cost as much as they bring
+MOST_CROSSING = 2  # values live at a cut; more cost as much as a cut gains
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,14 @@ class BodySection:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """A loop's body in pieces; `areas` are the dtypes of what is carried."""
+    """Pieces of a loop's body; `areas` are the dtypes of the values carried."""
 
     pieces: tuple[BodySection, ...]
     areas: tuple[DType, ...]
 
 
 def operations(statement: Statement) -> int:
-    """About how many vector operations a statement takes."""
+    """Estimate the vector operations of a statement."""
     if not isinstance(statement, Compute):
         return 1
     called = (p.name for p in walk(statement.expr) if isinstance(p, Apply))
@@ -76,7 +76,7 @@ def operations(statement: Statement) -> int:
 
 
 def in_pieces(loop: Loop, kernel: LoopKernel) -> Pieces | None:
-    """The body of an innermost loop in pieces; None if it stays as it is."""
+    """Split the body of an innermost loop into pieces; None if it stays whole."""
     body = loop.body
     if not is_flat(body):
         return None
@@ -94,13 +94,13 @@ def in_pieces(loop: Loop, kernel: LoopKernel) -> Pieces | None:
 
 
 def pieces_of(kernel: LoopKernel) -> dict[int, Pieces]:
-    """The loops of `kernel` that run in pieces, by identity."""
+    """Return the loops of `kernel` that run in pieces, by identity."""
     found = ((id(loop), in_pieces(loop, kernel)) for loop in loops_of(kernel.body))
     return {number: pieces for number, pieces in found if pieces is not None}
 
 
 def _longest_wait(body: Sequence[Statement], weights: Sequence[int]) -> int:
-    """The operations of the longest chain of statements that wait for each other."""
+    """Return the operations of the longest dependence chain of statements."""
     depth: dict[int, int] = {}
     for statement, weight in zip(body, weights, strict=True):
         before = max((depth.get(number, 0) for number in read_by(statement)), default=0)
@@ -111,7 +111,7 @@ def _longest_wait(body: Sequence[Statement], weights: Sequence[int]) -> int:
 
 
 def is_tied(loop: Loop) -> bool:
-    """True if an iteration reads what the one before it wrote."""
+    """Whether an iteration reads what the one before it wrote."""
     return any(
         isinstance(s, Store)
         and (s.access.strides[loop.axis] == 0 or s.access.dynamic is not None)
@@ -120,14 +120,14 @@ def is_tied(loop: Loop) -> bool:
 
 
 def read_by(statement: Statement) -> tuple[int, ...]:
-    """The values that a statement reads."""
+    """Return the values that a statement reads."""
     if isinstance(statement, Store | Accumulate):
         return (statement.value,)
     return arguments(statement)
 
 
 def _cuts(body: Sequence[Statement], weights: Sequence[int]) -> list[int]:
-    """Places between statements at which few values cross."""
+    """Return places between statements at which few values are live."""
     crossing = _crossing(body)
     cuts: list[int] = []
     start, weight = 0, 0
@@ -147,7 +147,7 @@ def _cuts(body: Sequence[Statement], weights: Sequence[int]) -> list[int]:
 
 
 def _crossing(body: Sequence[Statement]) -> list[int]:
-    """After each statement, how many computed values are still needed."""
+    """Return, after each statement, the number of live computed values."""
     last: dict[int, int] = {}
     for place, statement in enumerate(body):
         last.update((number, place) for number in read_by(statement))
@@ -205,7 +205,7 @@ def _carried(
 def _areas(
     taken: Sequence[Sequence[int]], given: Sequence[Mapping[int, DType]]
 ) -> tuple[dict[int, int], list[DType]]:
-    """An area for each value that is carried, and the dtypes of the areas.
+    """Return an area for each value that is carried, and the dtypes of the areas.
 
     An area is free again in the piece that takes its value last: an element is read
     before one is written in its place. So few areas stay in first-level cache, and
@@ -228,7 +228,7 @@ def _areas(
 
 
 def repeats(texts: Sequence[Hashable]) -> list[tuple[int, int, int]]:
-    """Runs of texts: (first, how many, how often those follow each other).
+    """Return runs of texts: (first, how many, how often those follow each other).
 
     >>> repeats(["a", "b", "c", "b", "c", "d"])
     [(0, 1, 1), (1, 2, 2), (5, 1, 1)]
@@ -247,7 +247,7 @@ def repeats(texts: Sequence[Hashable]) -> list[tuple[int, int, int]]:
 
 
 def _times(texts: Sequence[Hashable], place: int, count: int) -> int:
-    """How often the `count` texts from `place` on follow each other."""
+    """Return the number of repetitions of the `count` texts from `place` on."""
     times, unit = 1, texts[place : place + count]
     while texts[place + times * count : place + (times + 1) * count] == unit:
         times += 1
@@ -255,7 +255,7 @@ def _times(texts: Sequence[Hashable], place: int, count: int) -> int:
 
 
 def _can_repeat(statement: Statement, kernel: LoopKernel) -> bool:
-    """True for what can be read again at the price of carrying it."""
+    """Whether a statement can be recomputed for the price of carrying its value."""
     if isinstance(statement, Index):
         return True
     if not isinstance(statement, Load) or statement.access.dynamic is not None:

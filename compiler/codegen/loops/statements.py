@@ -1,4 +1,4 @@
-"""One statement of a kernel as text, and the names that its values have there.
+"""Text of a kernel's statements, and names of its values.
 
 Values are called v0, v1... in order of appearance, registers of reductions r0..., axes
 i0..., symbolic sizes n0... and pointers p0... (operands) and s0... (scratch). Nothing
@@ -51,7 +51,7 @@ _FUNCTION = re.compile("[a-z_]+")
 
 
 class ValueNames:
-    """What values, registers and sizes are called, given out on first use."""
+    """Names of values, registers and sizes, assigned on first use."""
 
     def __init__(self) -> None:
         self.sizes: dict[Dim, str] = {}
@@ -61,21 +61,21 @@ class ValueNames:
         self._registers = 0
 
     def dim(self, dim: Dim) -> str:
-        """A size: a literal, or the name of a symbolic one."""
+        """Return a size: a literal, or the name of a symbolic one."""
         if isinstance(dim, int):
             return str(dim)
         return self.sizes.setdefault(dim, f"n{len(self.sizes)}")
 
     def value(self, number: int) -> str:
-        """The text of a value that has been defined."""
+        """Return the text of a value that has been defined."""
         return self._values[number]
 
     def dtype(self, number: int) -> DType:
-        """The dtype of a value that has been defined."""
+        """Return the dtype of a value that has been defined."""
         return self._dtypes[number]
 
     def define(self, number: int, dtype: DType) -> str:
-        """A name for a new value; the same for one that is defined again."""
+        """Name a new value; the same for one that is defined again."""
         if number not in self._values:
             self._values[number] = f"v{self._count}"
             self._count += 1
@@ -83,7 +83,7 @@ class ValueNames:
         return self._values[number]
 
     def register(self, number: int, dtype: DType) -> str:
-        """A name for a register."""
+        """Name a register."""
         if number not in self._values:
             self._values[number] = f"r{self._registers}"
             self._registers += 1
@@ -91,7 +91,7 @@ class ValueNames:
         return self._values[number]
 
     def ranked(self, number: int, dtype: DType) -> str:
-        """A name for a register of ranks; as a value it is the float of the rank."""
+        """Name a register of ranks; as a value it is the float of the rank."""
         name = self.register(number, dtype)
         if name.startswith("from_rank"):
             return name.removeprefix("from_rank(").removesuffix(")")
@@ -99,7 +99,7 @@ class ValueNames:
         return name
 
     def literal(self, number: int, value: Any, dtype: DType) -> None:
-        """A value that is written out wherever it is used."""
+        """Make a value a literal, written out wherever it is used."""
         self._values[number] = literal(value, dtype)
         self._dtypes[number] = dtype
 
@@ -110,7 +110,7 @@ def is_ranked(combine: Combine, dtype: DType) -> bool:
 
 
 def statement_text(statement: Statement, names: ValueNames) -> str:
-    """The line of a statement other than a Loop; empty for a Number."""
+    """Return the line of a statement other than a Loop; empty for a Number."""
     match statement:
         case Number(result, value, dtype):
             names.literal(result, value, dtype)
@@ -170,7 +170,7 @@ def expression_text(expr: Expr, statement: Compute, names: ValueNames) -> str:
 
 
 def access_text(access: Access, names: ValueNames) -> str:
-    """``pointer, index``, the arguments of load and store."""
+    """Return ``pointer, index``, the arguments of load and store."""
     number = access.operand
     pointer = f"p{number}" if number >= 0 else f"s{-1 - number}"
     index = index_text(access.strides, access.offset, names, access.dynamic)
@@ -183,7 +183,7 @@ def index_text(
     names: ValueNames,
     dynamic: tuple[int, Dim] | None = None,
 ) -> str:
-    """``offset + sum(strides * indices) + dynamic``.
+    """Return ``offset + sum(strides * indices) + dynamic``.
 
     >>> index_text((64, 0, -1), 3, Names())
     'i0 * 64 - i2 + 3'
@@ -201,7 +201,7 @@ def index_text(
 
 
 def literal(value: Any, dtype: DType) -> str:
-    """A number in source, converted to `dtype` when compiled.
+    """Return a number in source, converted to `dtype` when compiled.
 
     >>> literal(0.1, np.dtype("float32")), literal(-np.inf, np.dtype("float64"))
     ('float32(0.1)', 'float64(-inf)')
@@ -221,7 +221,7 @@ def literal(value: Any, dtype: DType) -> str:
 
 
 def identity(combine: Combine, dtype: DType) -> float | int | bool:
-    """The value that `combine` leaves everything else as it is with."""
+    """Return the identity of `combine`."""
     if combine in ("add", "multiply"):
         return int(combine == "multiply")
     if combine in ("and", "or"):
@@ -272,7 +272,7 @@ def _check_text(statement: CheckIndex, names: ValueNames) -> str:
 
 
 def _invoke_text(statement: Invoke, names: ValueNames) -> str:
-    """A call with arrays, or, of a Python function, with addresses and sizes."""
+    """Return a call with arrays, or, of a Python function, with addresses and sizes."""
     where = (names.value(statement.position), f"site + {statement.site}", "status")
     if statement.target < 0:
         arrays = [_array_text(*a, names) for a in _with_mode(statement)]

@@ -1,12 +1,11 @@
-"""Loops that use sin, cos or tan: near arguments fast, far ones right.
+"""Loops over sin, cos or tan: fast for near arguments, exact for far ones.
 
 The fast functions are sound up to a limit (vector_trigonometry.py). Testing each
 argument would keep a loop from vectorising, so an innermost loop runs in blocks: first
 a small loop over the block that computes the arguments alone and keeps the largest of
 their bit patterns, an integer maximum, which vectorises; then the body, with sin, cos
 and tan where that maximum is near, and with sin_any and the like, which test each
-argument, where it is not. Where an argument is known to be near (magnitudes.py),
-nothing is looked at.
+argument, where it is not. Arguments known to be near (magnitudes.py) are not tested.
 
 Where arguments cannot be computed ahead (they depend on what the loop itself has
 written), and outside of innermost loops, sin_any and the like are used throughout.
@@ -39,7 +38,7 @@ NEAR = {"float32": 2.0**16, "float64": 2.0**40}
 """Arguments of sin and cos that are known to be within this need no guard."""
 
 FAR = {"float32": ("int32", FAR_F32), "float64": ("int64", FAR_F64)}
-"""From which bits on an argument is far, and the type of the bits."""
+"""Least bits of a far argument, and the type of the bits."""
 
 
 def uses_guarded(statement: Statement) -> bool:
@@ -48,7 +47,7 @@ def uses_guarded(statement: Statement) -> bool:
 
 
 def near_statements(kernel: LoopKernel) -> frozenset[int]:
-    """The results of calls of sin and cos whose arguments are known to be near."""
+    """Return the results of sin and cos whose arguments are known to be near."""
     calls = [s for s in statements_of(kernel.body) if uses_guarded(s)]
     if not calls:
         return frozenset()
@@ -95,7 +94,7 @@ def guarded_arguments(expr: Expr) -> list[Expr]:
 def arguments_ahead(
     body: Sequence[Statement], guarded: Callable[[Statement], bool]
 ) -> tuple[Statement, ...] | None:
-    """The statements of `body` that the arguments of `guarded` ones need.
+    """Return the statements of `body` that the arguments of `guarded` ones need.
 
     None if they cannot be run ahead of the body: they read what it writes.
     """
@@ -115,7 +114,7 @@ def arguments_ahead(
 def _reads_written(
     body: Sequence[Statement], ahead: Sequence[Statement], wanted: set[int]
 ) -> bool:
-    """True if `ahead` needs a register of the loop, or memory that the loop changes.
+    """Whether `ahead` needs a register of the loop, or memory that the loop changes.
 
     An element that an iteration loads before it stores it is still as it was.
     """
@@ -135,7 +134,7 @@ def _reads_written(
 
 
 def arguments(statement: Statement) -> tuple[int, ...]:
-    """The values that a statement computes from; stores aside."""
+    """Return the values that a statement computes from; stores aside."""
     if isinstance(statement, Compute):
         return statement.args
     if isinstance(statement, CheckIndex):

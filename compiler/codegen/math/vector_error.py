@@ -1,4 +1,4 @@
-"""erfc, the exact gelu and erfinv, free of branches, so that they vectorise.
+"""erfc, exact gelu and erfinv, branch-free, so that they vectorise.
 
 erfc(a) = exp(-a^2) g(u) with u = K / (a + K), a^2 and u in two parts; gelu(x) = x
 Phi(x) in the same way, so that its negative tail keeps its relative accuracy. erfinv(x)
@@ -89,14 +89,14 @@ ERFINV_TAIL_F64 = (
 )  # fmt: skip
 ERFINV_LOW = (-5.0980030053401517e-08, -2.3602490514133155e-17)
 ERFINV_TAIL_LOW = (-1.319423774746848e-08, -2.597217875067593e-16)
-"""What the lowest coefficients lose by rounding."""
+"""Rounding errors of the lowest coefficients."""
 ERFINV_CENTRE = (2.5, 3.125)
 ERFINV_LIMIT = (5.0, 6.25)
 ERFINV_TAIL_CENTRE = (3.125, 4.26)
 
 
 def _over_gaussian(m: IREmitter, a: Value, k: float, fit: tuple[float, ...]) -> Value:
-    """g(u), u = k / (a + k), with the error of the division carried along."""
+    """Compute g(u), u = k / (a + k), with the error of the division carried along."""
     total = m.add(a, k)
     lost = m.sub(a, m.sub(total, k))
     u = m.div(k, total)
@@ -108,14 +108,14 @@ def _over_gaussian(m: IREmitter, a: Value, k: float, fit: tuple[float, ...]) -> 
 
 
 def _gaussian(m: IREmitter, x: Value, low: Value, factor: Value) -> Value:
-    """Factor exp(x + low) for x <= 0: a subnormal result is rounded once."""
+    """Compute ``factor exp(x + low)`` for x <= 0; subnormals are rounded once."""
     x = m.at_least(x, m.pick(-104.0, -746.0))
     reduced = reduce_exp(m, x, low)
     return scaled(m, m.mul(reduced.one_plus(m), factor), reduced)
 
 
 def erfc(m: IREmitter, x: Value) -> Value:
-    """1 - erf(x), small results exact too."""
+    """Emit 1 - erf(x), small results exact too."""
     a = m.at_most(m.abs(x), m.pick(10.1, 27.3))
     g = _over_gaussian(m, a, m.pick(*ERFC_K), m.pick(ERFC_F32, ERFC_F64))
     square = m.mul(a, a)
@@ -125,7 +125,7 @@ def erfc(m: IREmitter, x: Value) -> Value:
 
 
 def gelu(m: IREmitter, x: Value) -> Value:
-    """X times the normal distribution function of x; -0 at -inf."""
+    """Compute ``x`` times the normal distribution function of x; -0 at -inf."""
     a = m.at_most(m.abs(x), m.pick(14.4, 38.7))
     g = _over_gaussian(m, a, m.pick(*GELU_K), m.pick(GELU_F32, GELU_F64))
     square = m.mul(a, a)
@@ -137,7 +137,7 @@ def gelu(m: IREmitter, x: Value) -> Value:
 
 
 def erfinv(m: IREmitter, x: Value) -> Value:
-    """The inverse of erf; infinite at -1 and 1, NaN beyond."""
+    """Return the inverse of erf; infinite at -1 and 1, NaN beyond."""
     size = m.abs(x)
     w = m.neg(log(m, m.fma(m.neg(size), size, 1.0)))
     centre = m.sub(w, m.pick(*ERFINV_CENTRE))
@@ -150,6 +150,6 @@ def erfinv(m: IREmitter, x: Value) -> Value:
 
 
 def _with_low(m: IREmitter, x: Value, fit: tuple[float, ...], low: float) -> Value:
-    """The polynomial, with the lowest coefficient in two parts."""
+    """Evaluate the polynomial, with the lowest coefficient in two parts."""
     rest = m.fma(m.polynomial(x, fit[1:]), x, low)
     return m.add(rest, fit[0])

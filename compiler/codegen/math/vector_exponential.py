@@ -1,4 +1,4 @@
-"""exp, exp2, expm1, tanh, sigmoid and erf, free of branches, so that they vectorise.
+"""exp, exp2, expm1, tanh, sigmoid and erf, branch-free, so that they vectorise.
 
 All are built on one core: x = n ln 2 + r with |r| <= ln(2) / 2 (Cody and Waite's
 two-part ln 2), and exp(r) - 1 as a polynomial. 2^n is applied in two steps, so that
@@ -63,7 +63,7 @@ BALANCE_FRACTION = 0x400000
 
 
 class Reduced(NamedTuple):
-    """exp(x) = 2^n (1 + high + rest); `shifted` holds n in its lowest bits."""
+    """Reduced exp(x) = 2^n (1 + high + rest); `shifted` holds n in its lowest bits."""
 
     shifted: Value
     n: Value
@@ -71,12 +71,12 @@ class Reduced(NamedTuple):
     rest: Value
 
     def one_plus(self, m: IREmitter) -> Value:
-        """1 + high + rest."""
+        """Emit 1 + high + rest."""
         return m.add(m.add(self.high, self.rest), 1.0)
 
 
 def reduce_exp(m: IREmitter, x: Value, low: Value | None = None) -> Reduced:
-    """The core of exp(x + low), for x already within the range of exp."""
+    """Reduce the argument of exp(x + low), for x within the range of exp."""
     ln2 = m.pick(LN2_F32, LN2_F64)
     shifted = m.fma(x, LOG2_E, m.shift)
     n = m.sub(shifted, m.shift)
@@ -90,13 +90,13 @@ def reduce_exp(m: IREmitter, x: Value, low: Value | None = None) -> Reduced:
 
 
 def power_of_two(m: IREmitter, shifted: Value, offset: int = 0) -> Value:
-    """2^(n + offset), a normal number, from n in the lowest bits of `shifted`."""
+    """Emit 2^(n + offset), a normal number, from n in the lowest bits of `shifted`."""
     exponent = m.iadd(m.bits(shifted), m.bias + offset)
     return m.from_bits(m.shl(exponent, m.mantissa))
 
 
 def scaled(m: IREmitter, y: Value, reduced: Reduced) -> Value:
-    """Y 2^n, rounded once, whether the result is normal or not."""
+    """Emit ``y 2^n``, rounded once, whether the result is normal or not."""
     half = m.bits(m.fma(reduced.n, 0.5, m.shift + m.bias))
     rest = m.iadd(m.isub(m.bits(reduced.shifted), half), 2 * m.bias)
     first = m.from_bits(m.shl(half, m.mantissa))
@@ -105,25 +105,25 @@ def scaled(m: IREmitter, y: Value, reduced: Reduced) -> Value:
 
 
 class Turns(NamedTuple):
-    """n = rint(x / ln 2), also as an integer plus an offset in the lowest bits."""
+    """Multiple n = rint(x / ln 2), also as an integer plus an offset in low bits."""
 
     n: Value
     bits: Value
 
     def power(self, m: IREmitter) -> Value:
-        """2^n where the offset is the bias of the exponent."""
+        """Emit 2^n where the offset is the bias of the exponent."""
         return m.from_bits(m.shl(self.bits, m.mantissa))
 
 
 def _turns(m: IREmitter, x: Value, per_turn: float, offset: int) -> Turns:
-    """The turns of x, for float32; `per_turn` is 1 / ln 2 times a power of 2."""
+    """Return the turns of a float32 x; `per_turn` is 1 / ln 2 times a power of 2."""
     magic = m.shift + offset
     shifted = m.fma(x, per_turn, magic)
     return Turns(m.sub(shifted, magic), m.bits(shifted))
 
 
 def _grown(m: IREmitter, y: Value, x: Value, turns: Turns) -> Value:
-    """Y 2^n rounded once, for y in [0.5, 2) that grows with x; the offset is -1.
+    """Emit ``y 2^n`` rounded once, y in [0.5, 2) growing with x; the offset is -1.
 
     The exponent of y becomes that of y 2^(n - 1), which 2 is multiplied with, or for
     negative x that of y 2^(n + 25), multiplied with 2^-25. NaN, whose exponent this
@@ -136,18 +136,18 @@ def _grown(m: IREmitter, y: Value, x: Value, turns: Turns) -> Value:
 
 
 def exp(m: IREmitter, x: Value) -> Value:
-    """The exponential."""
+    """Return the exponential."""
     return exp_below(m, m.at_most(x, m.pick(89.0, 710.0)))
 
 
 def exp_below(m: IREmitter, x: Value) -> Value:
-    """exp(x) for x that is known not to overflow."""
+    """Emit exp(x) for x that is known not to overflow."""
     x = m.at_least(x, m.pick(-104.0, -746.0))
     return _exp_f32(m, x) if m.is32 else _exp_reduced(m, x)
 
 
 def exp_sum(m: IREmitter, x: Value, low: Value) -> Value:
-    """exp(x + low), where low is a correction far below x."""
+    """Emit exp(x + low), where low is a correction far below x."""
     x = m.at_least(m.at_most(x, m.pick(89.0, 710.0)), m.pick(-104.0, -746.0))
     return _exp_reduced(m, x, low)
 
@@ -164,7 +164,7 @@ def _exp_f32(m: IREmitter, x: Value) -> Value:
 
 
 def exp2(m: IREmitter, x: Value) -> Value:
-    """2 ** x = 2^n exp(r ln 2), with r ln 2 in two parts; exact for whole x."""
+    """Emit 2 ** x = 2^n exp(r ln 2), with r ln 2 in two parts; exact for whole x."""
     x = m.at_least(m.at_most(x, m.pick(129.0, 1025.0)), m.pick(-151.0, -1076.0))
     ln2 = m.pick(LN2_F32, LN2_F64)
     shifted = m.add(x, m.shift)
@@ -179,7 +179,7 @@ def exp2(m: IREmitter, x: Value) -> Value:
 
 
 def expm1(m: IREmitter, x: Value) -> Value:
-    """exp(x) - 1, with small results exact to their last place."""
+    """Emit exp(x) - 1, with small results exact to their last place."""
     inside = m.at_least(m.at_most(x, m.pick(89.0, 710.0)), m.pick(-20.0, -40.0))
     return m.pick(_expm1_f32, _expm1_f64)(m, x, inside)
 
@@ -194,7 +194,7 @@ def _expm1_f32(m: IREmitter, x: Value, inside: Value) -> Value:
 
 
 def _less_one(m: IREmitter, r: Value) -> Value:
-    """exp(r) - 1 for float32 |r| <= ln(2) / 2."""
+    """Emit exp(r) - 1 for float32 |r| <= ln(2) / 2."""
     return m.fma(m.mul(r, r), m.horner(r, EXP_F32), r)
 
 
@@ -208,14 +208,14 @@ def _expm1_f64(m: IREmitter, x: Value, inside: Value) -> Value:
 
 
 def tanh(m: IREmitter, x: Value) -> Value:
-    """exp(2|x|) - 1 over exp(2|x|) + 1, with the sign of x."""
+    """Emit exp(2|x|) - 1 over exp(2|x|) + 1, with the sign of x."""
     size = m.abs(x)
     clamped = m.at_most(size, m.pick(10.0, 20.0))
     return m.signed(m.pick(_tanh_f32, _tanh_f64)(m, size, clamped), x)
 
 
 def _tanh_f32(m: IREmitter, _size: Value, clamped: Value) -> Value:
-    """H / (h + 1) for h = (exp(2 a) - 1) / 2, both times BALANCE."""
+    """Emit ``h / (h + 1)`` for h = (exp(2 a) - 1) / 2, both times BALANCE."""
     turns = _turns(m, clamped, 2 * LOG2_E, m.bias - 1)
     r = m.fma(turns.n, -LN2_F32[0], m.add(clamped, clamped))
     tail = m.horner(r, [BALANCE * c for c in EXP_F32])
@@ -227,7 +227,7 @@ def _tanh_f32(m: IREmitter, _size: Value, clamped: Value) -> Value:
 
 
 def _tanh_f64(m: IREmitter, size: Value, clamped: Value) -> Value:
-    """1 - 2 / (exp(2 a) + 1) for large a, near zero without cancellation."""
+    """Emit 1 - 2 / (exp(2 a) + 1) for large a, near zero without cancellation."""
     reduced = reduce_exp(m, m.add(clamped, clamped))
     scale = power_of_two(m, reduced.shifted)
     base = m.fma(scale, reduced.high, m.sub(scale, 1.0))
@@ -239,12 +239,12 @@ def _tanh_f64(m: IREmitter, size: Value, clamped: Value) -> Value:
 
 
 def sigmoid(m: IREmitter, x: Value) -> Value:
-    """1 / (1 + exp(-x))."""
+    """Emit 1 / (1 + exp(-x))."""
     return m.pick(_sigmoid_f32, _sigmoid_f64)(m, x)
 
 
 def _sigmoid_f32(m: IREmitter, x: Value) -> Value:
-    """C / (c + c exp(-x)), c = 2^-64 BALANCE: exp(104) does not overflow.
+    """Emit ``c / (c + c exp(-x))``, c = 2^-64 BALANCE: exp(104) does not overflow.
 
     From x = 40 on, where the clamp is, the result is 1.
     """
@@ -258,19 +258,19 @@ def _sigmoid_f32(m: IREmitter, x: Value) -> Value:
 
 
 def _sigmoid_f64(m: IREmitter, x: Value) -> Value:
-    """From exp(-|x|), which cannot overflow."""
+    """Emit the sigmoid from exp(-|x|), which cannot overflow."""
     z = exp_below(m, m.neg(m.abs(x)))
     top = m.select(m.compare(">=", x, 0.0), 1.0, z)
     return m.div(top, m.add(z, 1.0))
 
 
 def erf(m: IREmitter, x: Value) -> Value:
-    """The error function."""
+    """Return the error function."""
     return m.pick(_erf_f32, _erf_f64)(m, x)
 
 
 def _erf_f32(m: IREmitter, x: Value) -> Value:
-    """1 - exp(-t), t = a + a P(a) a fit of -log(erfc(a)) for a = |x|.
+    """Emit 1 - exp(-t), t = a + a P(a) a fit of -log(erfc(a)) for a = |x|.
 
     t = n ln 2 + r: 1 - 2^-n exp(-r) = 2^-n (1 - exp(-r)) + (1 - 2^-n).
     """
@@ -284,7 +284,7 @@ def _erf_f32(m: IREmitter, x: Value) -> Value:
 
 
 def _erf_f64(m: IREmitter, x: Value) -> Value:
-    """X + x P(x^2) below 1; beyond, 1 - exp(Q(|x| - 1)), Q a fit of log(erfc)."""
+    """Emit ``x + x P(x^2)`` below 1, 1 - exp(Q(|x| - 1)) beyond, a fit of log(erfc)."""
     size = m.abs(x)
     small = m.fma(x, m.polynomial(m.mul(x, x), ERF_F64), x)
     clamped = m.sub(m.at_most(size, 5.93), 1.0)

@@ -54,7 +54,7 @@ SHIFT = 10
 
 
 def in_float64(function: Callable[..., Value], m: IREmitter, *args: Value) -> Value:
-    """`function` through float64 where m is of float32."""
+    """Emit `function` through float64 where m is of float32."""
     if not m.is32:
         return function(m, *args)
     wide = function(m.wide(), *(m.widen(x) for x in args))
@@ -62,22 +62,22 @@ def in_float64(function: Callable[..., Value], m: IREmitter, *args: Value) -> Va
 
 
 def lgamma(m: IREmitter, x: Value) -> Value:
-    """The logarithm of |gamma(x)|; infinite at 0 and at negative whole numbers."""
+    """Emit the logarithm of |gamma(x)|; infinite at 0, -1, -2, ..."""
     return in_float64(_lgamma, m, x)
 
 
 def digamma(m: IREmitter, x: Value) -> Value:
-    """The derivative of lgamma; NaN at negative whole numbers, infinite at 0."""
+    """Return the derivative of lgamma; NaN at negative whole numbers, infinite at 0."""
     return in_float64(_digamma, m, x)
 
 
 def zeta(m: IREmitter, x: Value, s: Value) -> Value:
-    """The sum of (x + k) ** -s over k = 0, 1, ..., for whole s >= 2."""
+    """Return the sum of (x + k) ** -s over k = 0, 1, ..., for whole s >= 2."""
     return in_float64(_zeta, m, x, s)
 
 
 def _sin_pi(m: IREmitter, r: Value) -> Value:
-    """sin(pi r) for |r| <= 1/2."""
+    """Emit sin(pi r) for |r| <= 1/2."""
     angle = m.mul(r, math.pi)
     square = m.mul(angle, angle)
     return m.fma(m.mul(square, angle), m.polynomial(square, SIN_PI), angle)
@@ -127,7 +127,7 @@ def _digamma(m: IREmitter, x: Value) -> Value:
 
 
 def _digamma_positive(m: IREmitter, x: Value) -> Value:
-    """At x + 10, less 1 / x + ... + 1 / (x + 9) as one quotient, where x < 10."""
+    """Emit digamma at x + 10, less 1 / x + ... + 1 / (x + 9) for x < 10."""
     near = m.lt(x, float(SHIFT))
     low = m.select(near, x, 1.0)
     product, slope = low, m.number(1.0)
@@ -145,7 +145,10 @@ def _digamma_positive(m: IREmitter, x: Value) -> Value:
 
 
 def _zeta(m: IREmitter, x: Value, s: Value) -> Value:
-    """Below 0: zeta(f) + (-1)^s (zeta(1 - f) - zeta(1 - x)), f = x - floor(x)."""
+    """Emit the Hurwitz zeta function.
+
+    Below 0: zeta(f) + (-1)^s (zeta(1 - f) - zeta(1 - x)), f = x - floor(x).
+    """
     r = m.sub(x, m.rint(x))
     left = m.lt(r, 0.0)
     fraction = m.select(left, m.add(r, 1.0), r)
@@ -164,7 +167,7 @@ def _zeta(m: IREmitter, x: Value, s: Value) -> Value:
 
 
 def _positive_zeta(m: IREmitter, x: Value, s: Value) -> Value:
-    """A call: inlined, it would be there three times, and compile for longer."""
+    """Emit a call: inlined three times it would compile for longer."""
     kind = ir.FunctionType(m.type, [m.type, m.type])
     function = declared(m.b.module, "staticgrad_zeta", kind)
     if not function.blocks:
@@ -192,7 +195,7 @@ def _zeta_sum(m: IREmitter, x: Value, s: Value) -> Value:
 
 
 def _zeta_terms(m: IREmitter, x: Value, s: Value) -> tuple[Value, Value]:
-    """(x + n, the sum of n terms), where x + n is at least ten more than s."""
+    """Emit (x + n, the sum of n terms), where x + n is at least ten more than s."""
     b: Any = m.b
     before = b.block
     loop, after = b.append_basic_block("terms"), b.append_basic_block("terms_end")

@@ -1,4 +1,4 @@
-"""sinh, cosh and their inverses, free of branches, so that they vectorise.
+"""sinh, cosh and their inverses, branch-free, so that they vectorise.
 
 sinh and cosh: exp(|x|) as 2^n (s + low), its inverse subtracted or added before the
 last rounding; sinh below 1 by its series. The inverses are log1p of an argument in two
@@ -24,7 +24,7 @@ INVERSE_MATTERS_BELOW = 40.0
 
 
 def sinh(m: IREmitter, x: Value) -> Value:
-    """The hyperbolic sine."""
+    """Return the hyperbolic sine."""
     size = m.abs(x)
     square = m.mul(size, size)
     terms = SINH_SERIES[:SINH_TERMS_F32] if m.is32 else SINH_SERIES
@@ -34,12 +34,12 @@ def sinh(m: IREmitter, x: Value) -> Value:
 
 
 def cosh(m: IREmitter, x: Value) -> Value:
-    """The hyperbolic cosine."""
+    """Return the hyperbolic cosine."""
     return _half_sum(m, m.abs(x), subtract=False)
 
 
 def _half_sum(m: IREmitter, size: Value, subtract: bool) -> Value:
-    """(exp(a) + exp(-a)) / 2, or their difference: 2^(n-1) (s + low +- 4^-n / s)."""
+    """Emit (exp(a) +- exp(-a)) / 2 as 2^(n-1) (s + low +- 4^-n / s)."""
     reduced = reduce_exp(m, m.at_most(size, m.pick(90.0, 711.0)))
     s = m.add(reduced.high, 1.0)
     low = m.add(m.add(m.sub(1.0, s), reduced.high), reduced.rest)
@@ -52,13 +52,13 @@ def _half_sum(m: IREmitter, size: Value, subtract: bool) -> Value:
 
 
 def _two_sum(m: IREmitter, x: Value, y: Value) -> Pair:
-    """X + y exactly, for |x| >= |y|."""
+    """Emit ``x + y`` exactly, for |x| >= |y|."""
     high = m.add(x, y)
     return Pair(high, m.add(m.sub(x, high), y))
 
 
 def _log_of(m: IREmitter, x: Value, argument: Pair) -> Value:
-    """log1p(argument), or log(2 x) where x is so large that they are equal."""
+    """Emit log1p(argument), or log(2 x) where x is so large that they are equal."""
     huge = m.gt(x, m.pick(2.0**26, 2.0**55))
     high, low = m.select(huge, x, argument.high), m.select(huge, -0.0, argument.low)
     y = log1p_pair(m, Pair(high, low), huge)
@@ -66,7 +66,7 @@ def _log_of(m: IREmitter, x: Value, argument: Pair) -> Value:
 
 
 def asinh(m: IREmitter, x: Value) -> Value:
-    """The inverse of sinh."""
+    """Return the inverse of sinh."""
     size = m.abs(x)
     square = m.mul(size, size)
     root = m.sqrt(m.add(square, 1.0))
@@ -77,7 +77,7 @@ def asinh(m: IREmitter, x: Value) -> Value:
 
 
 def acosh(m: IREmitter, x: Value) -> Value:
-    """The inverse of cosh, 0 or more; NaN below 1."""
+    """Return the inverse of cosh, 0 or more; NaN below 1."""
     t = m.sub(x, 1.0)
     lost = m.sub(m.sub(x, t), 1.0)
     squared = m.fma(t, t, m.add(t, t))
@@ -91,7 +91,7 @@ def acosh(m: IREmitter, x: Value) -> Value:
 
 
 def atanh(m: IREmitter, x: Value) -> Value:
-    """The inverse of tanh; infinite at -1 and 1, NaN beyond."""
+    """Return the inverse of tanh; infinite at -1 and 1, NaN beyond."""
     size = m.abs(x)
     double, below = m.add(size, size), m.sub(1.0, size)
     lost = m.sub(m.sub(1.0, below), size)

@@ -1,4 +1,4 @@
-"""asin, acos, atan and atan2, free of branches, so that they vectorise.
+"""asin, acos, atan and atan2, branch-free, so that they vectorise.
 
 atan: the quotient is taken so that the polynomial sees at most 1. asin and acos: a
 polynomial in x^2 up to 1/2, beyond it pi/2 - 2 asin(sqrt((1 - |x|) / 2)); acos carries
@@ -46,7 +46,7 @@ ASIN_F64 = (
 
 
 class _Arc(NamedTuple):
-    """asin(v) = v + tail, where v is |x|, or the root of z = (1 - |x|) / 2 if large."""
+    """Arc sine asin(v) = v + tail; v is |x|, or the root of z = (1 - |x|) / 2."""
 
     large: Value
     z: Value
@@ -55,7 +55,7 @@ class _Arc(NamedTuple):
 
 
 def atan(m: IREmitter, x: Value) -> Value:
-    """The arc tangent."""
+    """Return the arc tangent."""
     size = m.abs(x)
     large = m.gt(size, 1.0)
     v = m.select(large, m.div(-1.0, size), size)
@@ -66,14 +66,14 @@ def atan(m: IREmitter, x: Value) -> Value:
 
 
 def _atan_tail(m: IREmitter, v: Value) -> Value:
-    """atan(v) - v for |v| <= 1."""
+    """Emit atan(v) - v for |v| <= 1."""
     square = m.mul(v, v)
     cube = m.mul(square, v)
     return m.mul(cube, m.polynomial(square, m.pick(ATAN_F32, ATAN_F64)))
 
 
 def atan2(m: IREmitter, y: Value, x: Value) -> Value:
-    """The angle of the point (x, y), between -pi and pi, with C99's special cases."""
+    """Emit the angle of the point (x, y), in [-pi, pi], with C99's special cases."""
     width, height = m.abs(x), m.abs(y)
     steep = m.gt(height, width)
     longer, shorter = m.select(steep, height, width), m.select(steep, width, height)
@@ -100,7 +100,7 @@ def _arc(m: IREmitter, x: Value) -> _Arc:
 
 
 def asin(m: IREmitter, x: Value) -> Value:
-    """The arc sine; NaN outside of [-1, 1]."""
+    """Return the arc sine; NaN outside of [-1, 1]."""
     arc = _arc(m, x)
     high, low = m.pick(HALF_PI_F32, HALF_PI_F64)
     near = m.add(arc.v, arc.tail)
@@ -110,7 +110,7 @@ def asin(m: IREmitter, x: Value) -> Value:
 
 
 def acos(m: IREmitter, x: Value) -> Value:
-    """The arc cosine; NaN outside of [-1, 1]."""
+    """Return the arc cosine; NaN outside of [-1, 1]."""
     arc = _arc(m, x)
     high, low = m.pick(HALF_PI_F32, HALF_PI_F64)
     residual = m.div(m.fma(m.neg(arc.v), arc.v, arc.z), m.mul(arc.v, 2.0))

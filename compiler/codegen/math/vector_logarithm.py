@@ -1,4 +1,4 @@
-"""Logarithms, softplus and power, free of branches, so that they vectorise.
+"""Logarithms, softplus and power, branch-free, so that they vectorise.
 
 x = 2^e m with m in [sqrt(1/2), sqrt(2)), log x = e ln 2 + log1p(m - 1). The exponent is
 taken out and turned into a float, for float64 by operations on bits, since AVX2 has no
@@ -67,7 +67,7 @@ LOG10_2_F64 = (0.3010299956640665, -8.532344317057107e-14)
 
 
 class Pair(NamedTuple):
-    """A number in two parts, high + low, |low| at most an ulp of high."""
+    """Double-word number high + low, |low| at most an ulp of high."""
 
     high: Value
     low: Value
@@ -78,7 +78,7 @@ def _root_half(m: IREmitter) -> int:
 
 
 def _exponent(m: IREmitter, offset_bits: Value) -> Value:
-    """The top bits, a signed exponent, as a float."""
+    """Return the top bits, a signed exponent, as a float."""
     if m.is32:
         exponent = m.b.ashr(offset_bits, m.whole(m.mantissa))
         return m.b.sitofp(exponent, m.type)
@@ -88,7 +88,7 @@ def _exponent(m: IREmitter, offset_bits: Value) -> Value:
 
 
 def split(m: IREmitter, x: Value, subnormals: bool = True) -> tuple[Value, Value]:
-    """(e, m) with x = 2^e m, m in [sqrt(1/2), sqrt(2)), for positive finite x."""
+    """Return (e, m) with x = 2^e m, m in [sqrt(1/2), sqrt(2)), x positive, finite."""
     root, extra = _root_half(m), m.mantissa + 1
     start = m.whole(root)
     if subnormals:
@@ -101,7 +101,7 @@ def split(m: IREmitter, x: Value, subnormals: bool = True) -> tuple[Value, Value
 
 
 def _log_parts(m: IREmitter, f: Value) -> tuple[Value, Value]:
-    """log1p(f) = f - half + rest."""
+    """Return the parts of log1p(f) = f - half + rest."""
     half = m.mul(m.mul(f, f), 0.5)
     s = m.div(f, m.add(f, 2.0))
     square = m.mul(s, s)
@@ -110,7 +110,7 @@ def _log_parts(m: IREmitter, f: Value) -> tuple[Value, Value]:
 
 
 def _log1p_f32(m: IREmitter, f: Value) -> Value:
-    """log1p(f) = f - s (f - s^2 P(s^2)), s = f / (f + 2)."""
+    """Emit log1p(f) = f - s (f - s^2 P(s^2)), s = f / (f + 2)."""
     s = m.div(f, m.add(f, 2.0))
     square = m.mul(s, s)
     inner = m.fma(m.neg(square), m.polynomial(square, LOG_F32), f)
@@ -118,14 +118,14 @@ def _log1p_f32(m: IREmitter, f: Value) -> Value:
 
 
 def _log_of(m: IREmitter, e: Value, f: Value) -> Value:
-    """E ln 2 + log1p(f); float32 does not need the second part of ln 2."""
+    """Emit ``e ln 2 + log1p(f)``; float32 does not need the second part of ln 2."""
     if m.is32:
         return m.fma(e, LN2_F32[0], _log1p_f32(m, f))
     return _log_sum(m, e, f, m.number(-0.0))
 
 
 def _log_sum(m: IREmitter, e: Value, f: Value, low: Value) -> Value:
-    """E ln 2 + log1p(f) + low, the largest added last."""
+    """Emit ``e ln 2 + log1p(f) + low``, the largest added last."""
     ln2 = m.pick(LN2_F32, LN2_F64)
     half, rest = _log_parts(m, f)
     tail = m.fma(e, ln2[1], m.add(rest, low))
@@ -133,19 +133,19 @@ def _log_sum(m: IREmitter, e: Value, f: Value, low: Value) -> Value:
 
 
 def log(m: IREmitter, x: Value) -> Value:
-    """The natural logarithm; -inf at 0, NaN below."""
+    """Return the natural logarithm; -inf at 0, NaN below."""
     e, significand = split(m, x)
     return _log_edges(m, x, _log_of(m, e, m.sub(significand, 1.0)))
 
 
 def log_inside(m: IREmitter, x: Value) -> Value:
-    """The natural logarithm of positive normal numbers; garbage for others."""
+    """Return the natural logarithm of positive normal numbers; garbage for others."""
     e, significand = split(m, x, subnormals=False)
     return _log_of(m, e, m.sub(significand, 1.0))
 
 
 def log2(m: IREmitter, x: Value) -> Value:
-    """The logarithm to base 2, exact for powers of 2."""
+    """Return the logarithm to base 2, exact for powers of 2."""
     e, product = _times_log(m, x, m.pick(LOG2_E_F32, LOG2_E_F64))
     total = m.add(e, product.high)
     rest = m.add(m.sub(e, total), product.high)
@@ -154,7 +154,7 @@ def log2(m: IREmitter, x: Value) -> Value:
 
 
 def log10(m: IREmitter, x: Value) -> Value:
-    """The logarithm to base 10."""
+    """Return the logarithm to base 10."""
     e, product = _times_log(m, x, m.pick(LOG10_E_F32, LOG10_E_F64))
     high, low = m.pick(LOG10_2_F32, LOG10_2_F64)
     lead = m.mul(e, high)
@@ -168,7 +168,7 @@ def log10(m: IREmitter, x: Value) -> Value:
 def _times_log(
     m: IREmitter, x: Value, factor: tuple[float, float]
 ) -> tuple[Value, Pair]:
-    """(e, log(m) times a constant in two parts) where x = 2^e m."""
+    """Return (e, log(m) times a constant in two parts) where x = 2^e m."""
     e, significand = split(m, x)
     f = m.sub(significand, 1.0)
     half, rest = _log_parts(m, f)
@@ -180,20 +180,20 @@ def _times_log(
 
 
 def _log_edges(m: IREmitter, x: Value, y: Value) -> Value:
-    """Y, a logarithm of x, with its special values."""
+    """Correct ``y``, a logarithm of x, at its special values."""
     y = _infinite_if(m, x, y)
     edge = m.select(m.eq(x, 0.0), -math.inf, math.nan)
     return m.select(m.compare_or_nan(">", x, 0.0), y, edge)
 
 
 def _infinite_if(m: IREmitter, x: Value, y: Value) -> Value:
-    """Y, but x where that is inf or NaN: max(y, x - M) for M, the largest number."""
+    """Return ``y``, but x if inf or NaN: max(y, x - M) for M, the largest number."""
     beyond = m.sub(x, m.pick(*LARGEST))
     return m.select(m.gt(y, beyond), y, beyond)
 
 
 def log1p(m: IREmitter, x: Value) -> Value:
-    """log(1 + x): 1 + x = 2^e (1 + f) where f = 2^-e x + (2^-e - 1) rounds once."""
+    """Emit log(1 + x); 1 + x = 2^e (1 + f), f = 2^-e x + (2^-e - 1) rounds once."""
     bits = m.isub(m.bits(m.add(x, 1.0)), _root_half(m))
     field = m.iand(bits, -(1 << m.mantissa))
     inverse = m.isub(m.whole(m.bias << m.mantissa), field)  # below 0 for the largest x
@@ -208,7 +208,7 @@ def log1p(m: IREmitter, x: Value) -> Value:
 
 
 def log1p_pair(m: IREmitter, x: Pair, doubled: Value | None = None) -> Value:
-    """log(1 + high + low) of finite numbers, plus log(2) where `doubled` holds."""
+    """Emit log(1 + high + low) of finite numbers, plus log(2) where `doubled` holds."""
     u = m.add(x.high, 1.0)
     back = m.sub(u, 1.0)
     error = m.add(m.sub(1.0, m.sub(u, back)), m.sub(x.high, back))
@@ -228,13 +228,13 @@ def log1p_pair(m: IREmitter, x: Pair, doubled: Value | None = None) -> Value:
 
 
 def softplus(m: IREmitter, x: Value) -> Value:
-    """log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|))."""
+    """Emit log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|))."""
     z = exp_below(m, m.neg(m.abs(x)))
     return m.add(m.at_least(x, 0.0), _log1p_unit(m, z))
 
 
 def _log1p_unit(m: IREmitter, z: Value) -> Value:
-    """log(1 + z) for z in [0, 1]: 1 + z is not taken apart, but halved if large."""
+    """Emit log(1 + z) for z in [0, 1]: 1 + z is not split, but halved if large."""
     ln2 = m.pick(LN2_F32, LN2_F64)
     large = m.gt(z, math.sqrt(2) - 1)
     f = m.select(large, m.fma(z, 0.5, -0.5), z)
@@ -246,7 +246,7 @@ def _log1p_unit(m: IREmitter, z: Value) -> Value:
 
 
 def power(m: IREmitter, x: Value, y: Value) -> Value:
-    """X ** y with C99's special cases."""
+    """Emit ``x ** y`` with C99's special cases."""
     size = m.abs(x)
     result = m.pick(_power_f32, _power_f64)(m, size, y)
     return _power_special(m, x, y, result)
@@ -266,7 +266,7 @@ def _power_special(m: IREmitter, x: Value, y: Value, result: Value) -> Value:
 
 
 def _power_f32(m: IREmitter, size: Value, y: Value) -> Value:
-    """Through float64: the logarithm to 2^-35, the exponential to 2^-26."""
+    """Emit the power in float64: the logarithm to 2^-35, the exponential to 2^-26."""
     d = m.wide()
     base, exponent = m.widen(size), m.widen(y)
     e, significand = split(d, base, subnormals=False)
@@ -281,7 +281,7 @@ def _power_f32(m: IREmitter, size: Value, y: Value) -> Value:
 
 
 def _log_special(m: IREmitter, size: Value, log_size: Value) -> Value:
-    """log_size where it can be: -inf for 0, inf and NaN for themselves."""
+    """Return log_size where valid: -inf for 0, inf and NaN for themselves."""
     finite = m.lt(size, math.inf)
     inside = m.select(finite, log_size, size)
     return m.select(m.eq(size, 0.0), -math.inf, inside)
@@ -300,13 +300,13 @@ def _power_f64(m: IREmitter, size: Value, y: Value) -> Value:
 
 
 def _product(m: IREmitter, x: Value, y: Value | float) -> Pair:
-    """X y, exactly."""
+    """Return ``x y`` exactly, as a Pair."""
     high = m.mul(x, y)
     return Pair(high, m.fma(x, y, m.neg(high)))
 
 
 def _log_pair(m: IREmitter, e: Value, significand: Value) -> Pair:
-    """E ln 2 + log(significand) in two parts, from s = (m - 1) / (m + 1)."""
+    """Emit ``e ln 2 + log(significand)`` in two parts, from s = (m - 1) / (m + 1)."""
     s = _quotient(m, significand)
     square = _product(m, s.high, s.high)
     square_low = m.fma(m.add(s.high, s.high), s.low, square.low)
@@ -319,7 +319,7 @@ def _log_pair(m: IREmitter, e: Value, significand: Value) -> Pair:
 
 
 def _quotient(m: IREmitter, significand: Value) -> Pair:
-    """(m - 1) / (m + 1), with the remainder of the division."""
+    """Emit (m - 1) / (m + 1), with the remainder of the division."""
     f, g = m.sub(significand, 1.0), m.add(significand, 1.0)
     g_low = m.sub(significand, m.sub(g, 1.0))
     inverse = m.div(1.0, g)
@@ -329,7 +329,7 @@ def _quotient(m: IREmitter, significand: Value) -> Pair:
 
 
 def _log_series(m: IREmitter, square: Pair) -> Pair:
-    """Z / 3 + z^2 Q(z) for z = s^2, in two parts."""
+    """Emit ``z / 3 + z^2 Q(z)`` for z = s^2, in two parts."""
     third, third_low = 1 / 3, 1.850371707708594e-17
     square_square = m.mul(square.high, square.high)
     tail = m.mul(square_square, m.polynomial(square.high, POWER_LOG_F64))
@@ -341,7 +341,7 @@ def _log_series(m: IREmitter, square: Pair) -> Pair:
 
 
 def _with_exponent(m: IREmitter, e: Value, log_m: Pair) -> Pair:
-    """E ln 2 + log_m."""
+    """Emit ``e ln 2 + log_m``."""
     lead = _product(m, e, LN2_F64[0])
     lead_low = m.fma(e, LN2_F64[1], lead.low)
     high = m.add(lead.high, log_m.high)

@@ -1,4 +1,4 @@
-"""sqrt, rsqrt, cbrt and hypot, free of branches, so that they vectorise.
+"""sqrt, rsqrt, cbrt and hypot, branch-free, so that they vectorise.
 
 cbrt: m^(-1/3) by a fit and one step of high order, then Newton with the residual in
 twice the precision. hypot scales by a power of two, so that nothing overflows.
@@ -23,17 +23,17 @@ CBRT_F64 = (
 
 
 def sqrt(m: IREmitter, x: Value) -> Value:
-    """The square root, correctly rounded."""
+    """Return the square root, correctly rounded."""
     return m.sqrt(x)
 
 
 def rsqrt(m: IREmitter, x: Value) -> Value:
-    """1 / sqrt(x)."""
+    """Emit 1 / sqrt(x)."""
     return m.div(1.0, m.sqrt(x))
 
 
 def cbrt(m: IREmitter, x: Value) -> Value:
-    """The cube root, with the sign of x."""
+    """Return the cube root, with the sign of x."""
     size, lift = m.abs(x), m.pick(24, 54)
     tiny = m.lt(size, m.pick(2.0**-126, 2.0**-1022))
     bits = m.bits(m.select(tiny, m.mul(size, 2.0**lift), size))
@@ -52,7 +52,7 @@ def cbrt(m: IREmitter, x: Value) -> Value:
 
 
 def _cbrt_significand(m: IREmitter, significand: Value, rest: Value) -> Value:
-    """The cube root of significand 2^rest."""
+    """Emit the cube root of significand 2^rest."""
     first, second = m.eq(rest, 0.0), m.eq(rest, 1.0)
     value = m.mul(significand, m.select(first, 1.0, m.select(second, 2.0, 4.0)))
     smaller = m.select(second, 2.0 ** (-1 / 3), 2.0 ** (-2 / 3))
@@ -70,7 +70,7 @@ def _cbrt_significand(m: IREmitter, significand: Value, rest: Value) -> Value:
 
 
 def hypot(m: IREmitter, x: Value, y: Value) -> Value:
-    """sqrt(x^2 + y^2) without overflow; infinite if one is, NaN or not."""
+    """Emit sqrt(x^2 + y^2) without overflow; infinite if one is, NaN or not."""
     width, height = m.abs(x), m.abs(y)
     larger = m.select(m.gt(height, width), height, width)
     down = m.pick((2.0**62, 2.0**-66), (2.0**500, 2.0**-600))

@@ -1,4 +1,4 @@
-"""sin, cos, tan: free of branches within a stated range, through libm beyond it.
+"""sin, cos, tan: branch-free within a stated range, through libm beyond it.
 
 x = n pi/2 + r, |r| <= pi/4, with pi/2 in three parts; float64 carries a remainder
 along. n comes from x * 2/pi in one rounding and has to be small enough for its product
@@ -53,17 +53,17 @@ Reduced = tuple[Value, Value | None, Value]
 
 
 def sin(m: IREmitter, x: Value) -> Value:
-    """The sine of near x; garbage for far ones."""
+    """Emit the sine of near x; garbage for far ones."""
     return _sin(m, x, _reduce(m, x))
 
 
 def cos(m: IREmitter, x: Value) -> Value:
-    """The cosine of near x; garbage for far ones."""
+    """Emit the cosine of near x; garbage for far ones."""
     return _cos(m, x, _reduce(m, x))
 
 
 def tan(m: IREmitter, x: Value) -> Value:
-    """The tangent of near x; garbage for far ones."""
+    """Emit the tangent of near x; garbage for far ones."""
     return _tan(m, x, _reduce_closely(m, x))
 
 
@@ -95,22 +95,22 @@ def _tan(m: IREmitter, x: Value, reduced: Reduced) -> Value:
 
 
 def sin_any(m: IREmitter, x: Value) -> Value:
-    """The sine of every x."""
+    """Return the sine of every x."""
     return _any(m, x, "sin", sin, _sin)
 
 
 def cos_any(m: IREmitter, x: Value) -> Value:
-    """The cosine of every x."""
+    """Return the cosine of every x."""
     return _any(m, x, "cos", cos, _cos)
 
 
 def tan_any(m: IREmitter, x: Value) -> Value:
-    """The tangent of every x."""
+    """Return the tangent of every x."""
     return _any(m, x, "tan", tan, _tan)
 
 
 def distance_bits(m: IREmitter, x: Value) -> Value:
-    """The bits of |x|: an integer, at least FAR_F32 or FAR_F64 where x is far."""
+    """Return the bits of |x| as an integer, FAR_F32 or FAR_F64 or more if far."""
     return m.iand(m.bits(x), (1 << (m.width - 1)) - 1)
 
 
@@ -138,7 +138,7 @@ def _reduce_f32(m: IREmitter, x: Value) -> Reduced:
 
 
 def _reduce_closely(m: IREmitter, x: Value) -> Reduced:
-    """Through float64 for float32: a quotient needs it, and tan what is rounded off."""
+    """Reduce the argument closely, for float32 in float64: quotients need it."""
     return _reduce_in_f64(m, x) if m.is32 else _reduce(m, x)
 
 
@@ -153,7 +153,7 @@ def _reduce_in_f64(m: IREmitter, x: Value) -> Reduced:
 
 
 def sine_and_cosine(m: IREmitter, r: Value, quadrant: Value) -> tuple[Value, Value]:
-    """Both of r + quadrant * pi/2, for |r| <= pi/4; from one pair of polynomials."""
+    """Emit sine and cosine of r + quadrant pi/2, |r| <= pi/4, by two polynomials."""
     square = m.mul(r, r)
     sine, cosine = _sine(m, r, square, None), _cosine(m, r, square, None)
     odd = m.b.icmp_unsigned("!=", m.iand(quadrant, 1), m.whole(0))
@@ -167,7 +167,7 @@ def sine_and_cosine(m: IREmitter, r: Value, quadrant: Value) -> tuple[Value, Val
 def _quadrant_value(
     m: IREmitter, r: Value, low: Value | None, quadrant: Value
 ) -> Value:
-    """sin(r + n pi/2), from both polynomials."""
+    """Emit sin(r + n pi/2), from both polynomials."""
     square = m.mul(r, r)
     sine, cosine = _sine(m, r, square, low), _cosine(m, r, square, low)
     odd = m.b.icmp_unsigned("!=", m.iand(quadrant, 1), m.whole(0))
@@ -175,7 +175,7 @@ def _quadrant_value(
 
 
 def _signed(m: IREmitter, y: Value, quadrant: Value) -> Value:
-    """Y, or -y in the lower half plane."""
+    """Emit ``y``, or -y in the lower half plane."""
     sign = m.shl(m.shr(quadrant, 1), m.width - 1)
     return m.from_bits(m.ixor(m.bits(y), sign))
 
@@ -204,11 +204,11 @@ def _cosine(m: IREmitter, r: Value, square: Value, low: Value | None) -> Value:
 
 Near = Callable[[IREmitter, Value], Value]
 Rest = Callable[[IREmitter, Value, Reduced], Value]
-"""What is left to do after the reduction."""
+"""Evaluation after the reduction."""
 
 
 def _any(m: IREmitter, x: Value, name: str, near: Near, rest: Rest) -> Value:
-    """A call: inlined, LLVM would run libm for every lane, and compile for longer."""
+    """Emit a call: inlined, LLVM would run libm in all lanes and compile longer."""
     kind = ir.FunctionType(m.type, [m.type])
     function = declared(m.b.module, f"staticgrad_{name}_f{m.width}", kind)
     if not function.blocks:

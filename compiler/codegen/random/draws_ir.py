@@ -1,4 +1,4 @@
-"""Draws: numbers made of random words, one by one or many at a time.
+"""Draws: conversion of random words, one by one or in vectors.
 
 Element i of a draw is a function of the key and of i alone (philox_ir.py has the
 words):
@@ -42,7 +42,7 @@ _LONG = ir.IntType(64)
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """How elements are made of words.
+    """Construction of elements from random words.
 
     ``emit(b, x)`` makes an element of one word, or of two as one 64-bit number; with
     `pairs`, ``emit(b, x, y)`` makes two elements of two of them. Values may be vectors.
@@ -54,12 +54,12 @@ class Draw:
 
     @property
     def bits(self) -> int:
-        """The bits of words per element."""
+        """Bits of words per element."""
         return 8 * self.dtype.itemsize
 
     @property
     def per_block(self) -> int:
-        """Elements that a block of four words gives."""
+        """Elements per block of four words."""
         return 128 // self.bits
 
 
@@ -69,7 +69,7 @@ def _like(x: Value, element: Any) -> Any:
 
 
 def _whole(x: Value, value: int) -> Value:
-    """`value` as a constant of the type of x."""
+    """Return `value` as a constant of the type of x."""
     vector = isinstance(x.type, ir.VectorType)
     return ir.Constant(x.type, [value] * x.type.count if vector else value)
 
@@ -80,7 +80,7 @@ def _uniform32(b: Any, x: Value) -> Value:
 
 
 def uniform64(b: Any, x: Value) -> Value:
-    """53 bits of words, of two joined as one, as numbers in [0, 1)."""
+    """Convert 53 bits of two joined words to numbers in [0, 1)."""
     m = IREmitter(b, _like(x, ir.DoubleType()))
     first = b.lshr(b.and_(x, _whole(x, 0xFFFFFFFF)), _whole(x, 5))
     high, low = _as_double(m, first), _as_double(m, b.lshr(x, _whole(x, 38)))
@@ -88,7 +88,7 @@ def uniform64(b: Any, x: Value) -> Value:
 
 
 def _as_double(m: IREmitter, x: Value) -> Value:
-    """A whole number below 2^52; AVX2 converts no 64-bit integers."""
+    """Convert a whole number below 2^52; AVX2 converts no 64-bit integers."""
     exponent = (m.bias + m.mantissa) << m.mantissa
     return m.sub(m.from_bits(m.ior(x, exponent)), 2.0**m.mantissa)
 
@@ -105,7 +105,7 @@ def _normal64(b: Any, x: Value, y: Value) -> tuple[Value, Value]:
 
 
 def _box_muller(m: IREmitter, u: Value, turn: Value) -> tuple[Value, Value]:
-    """Two normal numbers of u in (0, 1] and an angle: the integer over 2^width turns.
+    """Return two normal numbers from u in (0, 1] and an angle, an integer / 2^width.
 
     The quarter turn that is nearest is taken off while the angle is an integer, so
     sine and cosine are right near their zeros too.
@@ -117,7 +117,7 @@ def _box_muller(m: IREmitter, u: Value, turn: Value) -> tuple[Value, Value]:
 
 
 def _turned(m: IREmitter, turn: Value, width: int) -> tuple[Value, Value]:
-    """(r, q): the angle of an integer of `width` bits is r + q pi/2, |r| <= pi/4."""
+    """Return (r, q): the angle of a `width`-bit integer is r + q pi/2, |r| <= pi/4."""
     b, quarter = m.b, _whole(turn, width - 2)
     quadrant = b.lshr(b.add(turn, _whole(turn, 1 << (width - 3))), quarter)
     rest = b.sub(turn, b.shl(quadrant, quarter))
@@ -126,7 +126,7 @@ def _turned(m: IREmitter, turn: Value, width: int) -> tuple[Value, Value]:
 
 
 def normal_of(m: IREmitter, u: Value, word: Value) -> Value:
-    """A float64 normal number of u in (0, 1] and a word, by the cosine alone."""
+    """Return a float64 normal number from u in (0, 1] and a word, by the cosine."""
     r, quadrant = _turned(m, word, 32)
     _, cosine = sine_and_cosine(m, r, m.b.zext(quadrant, _LONG))
     return m.mul(m.sqrt(m.mul(log_inside(m, u), -2.0)), cosine)
@@ -147,7 +147,7 @@ DRAWS: dict[str, Draw] = {
 
 
 def high_product(b: Any, x: Value, y: Value) -> Value:
-    """The upper 64 bits of x * y, from products of halves, which vectorise."""
+    """Return the upper 64 bits of x * y, from products of halves, which vectorise."""
     low, shift = ir.Constant(_LONG, 0xFFFFFFFF), ir.Constant(_LONG, 32)
     x0, x1 = b.and_(x, low), b.lshr(x, shift)
     y0, y1 = b.and_(y, low), b.lshr(y, shift)
@@ -157,11 +157,8 @@ def high_product(b: Any, x: Value, y: Value) -> Value:
     return b.add(b.mul(x1, y1), upper)
 
 
-# ---- one element ---------------------------------------------------------------------
-
-
 def element(b: Any, draw: Draw, key: Sequence[Value], index: Value) -> Value:
-    """Element `index` of a draw, from a block of its own."""
+    """Return element `index` of a draw, from a block of its own."""
     shift = draw.per_block.bit_length() - 1
     words = block(b, key, b.lshr(index, _whole(index, shift)))
     stream = (
@@ -181,17 +178,14 @@ def element(b: Any, draw: Draw, key: Sequence[Value], index: Value) -> Value:
 
 
 def joined(b: Any, low: Value, high: Value) -> Value:
-    """Two words as one 64-bit number."""
+    """Join two words into a 64-bit number."""
     wide = _like(low, _LONG)
     upper = b.shl(b.zext(high, wide), ir.Constant(_LONG, 32))
     return b.or_(b.zext(low, wide), upper)
 
 
-# ---- many elements -------------------------------------------------------------------
-
-
 def fill(b: Any, name: str, address: Value, args: Sequence[Value]) -> Value:
-    """A call that writes a draw; returns how far into its first block it begins.
+    """Emit the call that writes a draw; return its offset in its first block.
 
     `args` are the four words of the key, the first index and the count. What is written
     begins with the whole block of the first index and ends with whole vectors: up to
@@ -229,7 +223,7 @@ def _define_fill(function: Any, draw: Draw) -> None:
 
 
 def _transform(b: Any, draw: Draw, address: Value, vectors: Value) -> None:
-    """Words to pairs of elements, in place.
+    """Transform words to pairs of elements, in place.
 
     A loop of its own, because too few iterations of a longer one are in flight: in one
     loop a normal number took three times as long as a uniform one, not twice.
@@ -247,7 +241,7 @@ def _transform(b: Any, draw: Draw, address: Value, vectors: Value) -> None:
 
 
 def _target(b: Any, address: Value, number: Value, kind: Any) -> Value:
-    """Where block `number` of the area lies: 16 bytes each."""
+    """Return the pointer to block `number` of the area; blocks have 16 bytes."""
     place = b.add(address, b.shl(number, ir.Constant(_LONG, 4)))
     return b.inttoptr(place, kind.as_pointer())
 
@@ -257,7 +251,7 @@ def _log2(value: int) -> Value:
 
 
 def _stream(b: Any, draw: Draw, key: Sequence[Value], number: Value) -> Value:
-    """The words of LANES blocks, from block `number` on, as wide as the elements."""
+    """Emit the words of LANES blocks, from block `number` on, as wide as elements."""
     stream = _interleaved(b, *lanes(b, key, number))
     if draw.bits == 64:
         return stream

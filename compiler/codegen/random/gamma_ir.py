@@ -1,4 +1,4 @@
-"""Gamma numbers by rejection, and their derivative: scalar loops in float64.
+"""Gamma draws by rejection, and their derivative: scalar loops in float64.
 
 gamma_draw.py has the method, its words and the sources, in NumPy; this
 is the same, operation by operation. Both are functions of their own in a kernel, since
@@ -29,12 +29,12 @@ _LONG, _DOUBLE = ir.IntType(64), ir.DoubleType()
 
 
 def gamma(b: Any, key: Sequence[Value], index: Value, a: Value) -> Value:
-    """Element `index` of a draw with the float64 shape parameter a."""
+    """Emit element `index` of a draw with the float64 shape parameter a."""
     return called(b, "staticgrad_gamma", _define_gamma, [*key, index, a])
 
 
 def gamma_slope(m: IREmitter, a: Value, x: Value) -> Value:
-    """dx/da where the distribution function keeps its value."""
+    """Emit dx/da at a constant distribution function."""
     return in_float64(_slope, m, a, x)
 
 
@@ -45,7 +45,7 @@ def _slope(m: IREmitter, a: Value, x: Value) -> Value:
 def called(
     b: Any, name: str, define: Callable[[Any], None], args: Sequence[Value]
 ) -> Value:
-    """A call of the float64 function that `define` writes, once in a module."""
+    """Call the float64 function that `define` emits once per module."""
     kind = ir.FunctionType(_DOUBLE, [value.type for value in args])
     function = declared(b.module, name, kind)
     if not function.blocks:
@@ -85,7 +85,7 @@ def _define_gamma(function: Any) -> None:
 
 
 def _unit(m: IREmitter, word: Value) -> Value:
-    """A word as a number inside (0, 1)."""
+    """Convert a word to a number inside (0, 1)."""
     return m.mul(m.add(m.b.uitofp(word, m.type), 0.5), 2.0**-32)
 
 

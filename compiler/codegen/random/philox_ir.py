@@ -35,7 +35,7 @@ def _word(value: int) -> Value:
 
 
 def philox(b: Any, counter: Sequence[Value], key: Sequence[Value]) -> list[Value]:
-    """The four words of one block."""
+    """Emit the four words of one block."""
     c, k = list(counter), list(key)
     for number in range(_ROUNDS):
         k = _next_key(b, k) if number else k
@@ -52,27 +52,27 @@ def _next_key(b: Any, key: Sequence[Value]) -> list[Value]:
 
 
 def _multiply(b: Any, x: Value, constant: int) -> tuple[Value, Value]:
-    """The high and the low word of a product."""
+    """Return the high and the low word of a product."""
     product = b.mul(b.zext(x, _LONG), ir.Constant(_LONG, constant))
     high = b.trunc(b.lshr(product, ir.Constant(_LONG, 32)), _WORD)
     return high, b.trunc(product, _WORD)
 
 
 def block(b: Any, key: Sequence[Value], number: Value) -> list[Value]:
-    """The four words of block `number`, an int64, of a key."""
+    """Emit the four words of block `number`, an int64, of a key."""
     low = b.trunc(number, _WORD)
     high = b.trunc(b.lshr(number, ir.Constant(_LONG, 32)), _WORD)
     return philox(b, (low, high, key[2], key[3]), key[:2])
 
 
 def word(b: Any, key: Sequence[Value], counter: Value, number: Value) -> Value:
-    """Word `number` of the block with counter (counter, 0, k2, k3)."""
+    """Emit word `number` of the block with counter (counter, 0, k2, k3)."""
     words = philox(b, (counter, _word(0), key[2], key[3]), key[:2])
     return chosen(b, words, number)
 
 
 def chosen(b: Any, words: Sequence[Value], number: Value) -> Value:
-    """words[number], without a branch."""
+    """Emit words[number], without a branch."""
     result = words[0]
     for position, value in enumerate(words[1:], 1):
         here = b.icmp_unsigned("==", number, ir.Constant(number.type, position))
@@ -81,7 +81,7 @@ def chosen(b: Any, words: Sequence[Value], number: Value) -> Value:
 
 
 def lanes(b: Any, key: Sequence[Value], number: Value) -> tuple[Value, Value]:
-    """Blocks `number`, `number` + 1...: words (0, 1) and words (2, 3) of each lane."""
+    """Emit blocks `number`, ...: words (0, 1) and words (2, 3) of each lane."""
     counts = ir.Constant(_WIDE, list(range(LANES)))
     blocks = b.add(_spread(b, number), counts)
     upper = [_spread(b, b.zext(part, _LONG)) for part in key[2:]]
@@ -99,7 +99,7 @@ def lanes(b: Any, key: Sequence[Value], number: Value) -> tuple[Value, Value]:
 
 
 def _paired(b: Any, low: Value, high: Value) -> Value:
-    """The lower halves of both; a shift would become a part of the product before."""
+    """Return the lower halves of both; a shift would fuse with the product before."""
     halves = ir.VectorType(_WORD, 2 * LANES)
     order = [2 * lane + k for lane in range(LANES) for k in (0, 2 * LANES)]
     mask = ir.Constant(halves, order)
@@ -116,7 +116,7 @@ def _splat(value: int) -> Value:
 
 
 def _spread(b: Any, x: Value) -> Value:
-    """The scalar x in every lane."""
+    """Broadcast the scalar x to every lane."""
     one = b.insert_element(ir.Constant(_WIDE, ir.Undefined), x, ir.Constant(_WORD, 0))
     zeros = ir.Constant(ir.VectorType(_WORD, LANES), [0] * LANES)
     return b.shuffle_vector(one, ir.Constant(_WIDE, ir.Undefined), zeros)

@@ -1,4 +1,4 @@
-"""Poisson numbers by inversion and by rejection: scalar loops in float64.
+"""Poisson draws by inversion and by rejection: scalar loops in float64.
 
 poisson_draw.py has the method, its words and the sources, in NumPy; this
 is the same, operation by operation.
@@ -28,7 +28,7 @@ _LONG, _DOUBLE = ir.IntType(64), ir.DoubleType()
 
 
 def poisson(b: Any, key: Sequence[Value], index: Value, lam: Value) -> Value:
-    """Element `index` of a draw with the float64 mean lam."""
+    """Emit element `index` of a draw with the float64 mean lam."""
     return called(b, "staticgrad_poisson", _define, [*key, index, lam])
 
 
@@ -53,13 +53,13 @@ def _define(function: Any) -> None:
 
 
 def _fractions(m: IREmitter, key: Sequence[Value], number: Value) -> list[Value]:
-    """Two numbers of 53 bits in [0, 1) from a block."""
+    """Emit two numbers of 53 bits in [0, 1) from a block."""
     words = block(m.b, key, number)
     return [uniform64(m.b, joined(m.b, *pair)) for pair in (words[:2], words[2:])]
 
 
 def _invert(function: Any, m: IREmitter, u: Value, lam: Value) -> None:
-    """Return the first k at which the distribution function is above u."""
+    """Emit the first k at which the distribution function exceeds u."""
     b, entry = m.b, m.b.block
     names = ("look", "step", "found")
     look, step, found = map(function.append_basic_block, names)
@@ -85,7 +85,7 @@ def _invert(function: Any, m: IREmitter, u: Value, lam: Value) -> None:
 def _reject(
     function: Any, m: IREmitter, key: Sequence[Value], first: Value, lam: Value
 ) -> None:
-    """Return the first number that is taken."""
+    """Emit the first number that is accepted."""
     b, entry = m.b, m.b.block
     names = ("try", "look", "decide", "again", "done")
     tries, look, decide, again, done = map(function.append_basic_block, names)

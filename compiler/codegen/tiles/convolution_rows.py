@@ -2,9 +2,9 @@
 
 For a row of the result, the sums of some columns stay in registers while the taps of
 the window and the channels that are summed pass. Each element of the image is broadcast
-once and meets every kernel element and column that it belongs to; what is outside of
-the image is not computed: columns are known when the code is emitted, rows are tested
-once per tap. Columns in the middle have one code, in a loop.
+once and multiplied with every kernel element and column that it belongs to; products
+outside of the image are not computed: columns are known when the code is emitted, rows
+are tested once per tap. Columns in the middle have one code, in a loop.
 
 Packed kernels are (group, block of lanes, channel, row tap, column tap, lanes).
 """
@@ -28,7 +28,7 @@ UNROLLED = 2  # channels per turn of the innermost loop
 
 @dataclass(frozen=True, slots=True)
 class TileRun:
-    """`count` tiles beside each other with equal code.
+    """Run of `count` neighbouring tiles with equal code.
 
     The first makes columns from `start` on; `meetings` are relative to it and to the
     element `base`, and both move on by `step` and `base_step` from tile to tile.
@@ -43,7 +43,7 @@ class TileRun:
 
 
 def runs(slide: Slide, backwards: bool, width: int) -> list[TileRun]:
-    """The tiles of a row, those of equal code together."""
+    """Return the tiles of a row, those of equal code merged."""
     made = slide.size if backwards else slide.count
     step = _step(slide, backwards, width)
     found: list[TileRun] = []
@@ -70,7 +70,7 @@ def runs(slide: Slide, backwards: bool, width: int) -> list[TileRun]:
 
 
 def _is_inside(slide: Slide, backwards: bool, first: int, width: int) -> bool:
-    """Whether all columns of a tile are made, and all that they could read is there."""
+    """Whether a tile's columns are all computed, from elements all within the image."""
     last, span = first + width - 1, (slide.taps - 1) * slide.dilation
     if not backwards:
         low, high = first * slide.stride, last * slide.stride + span
@@ -82,7 +82,7 @@ def _is_inside(slide: Slide, backwards: bool, first: int, width: int) -> bool:
 
 
 def _inside_from(slide: Slide, backwards: bool, number: int, width: int) -> int:
-    """How many tiles from one that is inside on are: they all have equal code."""
+    """Return the number of inner tiles from `number` on, which all have equal code."""
     made = slide.size if backwards else slide.count
     low, high = number, made // width
     while low < high:
@@ -102,7 +102,7 @@ def _equal(
 
 
 def _step(slide: Slide, backwards: bool, width: int) -> int:
-    """How far elements are apart from tile to tile; -1 if that varies."""
+    """Return the distance of elements from tile to tile; -1 if it varies."""
     if not backwards:
         return width * slide.stride
     return width // slide.stride if width % slide.stride == 0 else -1
@@ -121,7 +121,7 @@ def _tile(
 
 
 def _read(slide: Slide, backwards: bool, column: int, tap: int) -> int:
-    """What a column reads at a tap; -1 for nothing."""
+    """Return the element that a column reads at a tap; -1 for none."""
     if not backwards:
         return slide.element(column, tap)
     window, rest = divmod(column + slide.low - tap * slide.dilation, slide.stride)
@@ -131,7 +131,7 @@ def _read(slide: Slide, backwards: bool, column: int, tap: int) -> int:
 def row_read(
     c: IndexCode, slide: Slide, backwards: bool, row: Value, tap: At
 ) -> tuple[At, Value | None]:
-    """The row that `row` reads at a tap, and whether there is one (None: always)."""
+    """Return the row read at a tap, and whether it exists (None: always)."""
     b = c.b
     moved = c.minus(c.times(tap, slide.dilation), slide.low)
     if not backwards:
@@ -150,7 +150,7 @@ def row_read(
 
 
 def by_element(meetings: Sequence[Meeting]) -> Iterator[tuple[int, list[Meeting]]]:
-    """The meetings of each element that is read."""
+    """Yield the meetings grouped by the element that is read."""
     for element, found in groupby(meetings, key=lambda meeting: meeting[0]):
         yield element, list(found)
 
@@ -158,7 +158,7 @@ def by_element(meetings: Sequence[Meeting]) -> Iterator[tuple[int, list[Meeting]
 def tiles_of(
     c: IndexCode, found: Sequence[TileRun]
 ) -> Iterator[tuple[TileRun, At, At]]:
-    """Each run with its first column and base, inside of the loop over its tiles."""
+    """Yield the tiles of each run, with first column and base, in a loop."""
     for run in found:
         if run.count == 1:
             yield run, run.start, run.base
@@ -169,12 +169,12 @@ def tiles_of(
 
 
 def made_rows(s: Rows | Depthwise) -> int:
-    """How many rows an image of the result has."""
+    """Return the number of rows of an image of the result."""
     return s.rows.size if s.backwards else s.rows.count
 
 
 def made_columns(s: Rows | Depthwise) -> int:
-    """How many columns an image of the result has."""
+    """Return the number of columns of an image of the result."""
     return s.columns.size if s.backwards else s.columns.count
 
 
@@ -216,7 +216,7 @@ def _masks(c: IndexCode, s: Rows, left: At) -> list[Value | None]:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a row's image, kernels and result begin, and its number."""
+    """Addresses of a row's image, kernels and result, and its number."""
 
     image: At
     kernels: At
@@ -225,7 +225,7 @@ class _Place:
 
 
 class _Tile:
-    """The sums of some columns of one row."""
+    """Sums of some columns of one row."""
 
     def __init__(
         self,
@@ -267,7 +267,7 @@ class _Tile:
         self._write(c.plus(place.result, c.times(column, s.groups * s.filters)))
 
     def _add(self, image: At, kernels: At, channel: At, number: int) -> None:
-        """The products of one channel and row of the window."""
+        """Add the products of one channel and row of the window."""
         c, s = self.c, self.s
         lanes = s.vectors * s.lanes
         window = s.rows.taps * s.columns.taps

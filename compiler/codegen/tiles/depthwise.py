@@ -47,7 +47,7 @@ def _tile(
     c: IndexCode, s: Depthwise, memory: list[Value], run: TileRun,
     places: tuple[At, At, At, At], mask: Value | None,
 ) -> None:  # fmt: skip
-    """Some columns of one row."""
+    """Emit some columns of one row."""
     image, kernels, result = memory
     start, lane, place, row = places
     sums = c.sums_of(range(run.width))
@@ -89,7 +89,7 @@ def depthwise_weights(
 
 
 class _Sums:
-    """The sums of some rows of the window over all images."""
+    """Sums of some rows of the window over all images."""
 
     def __init__(
         self, c: IndexCode, s: DepthwiseWeights, memory: list[Value], taps: range,
@@ -102,7 +102,7 @@ class _Sums:
         self.totals, self.sums = c.sums_of(keys), c.sums_of(keys)
 
     def emit(self, images: tuple[At, At], lane: At) -> None:
-        """Sums of one image are added to those of all."""
+        """Add the sums of one image to those of all."""
         c, s = self.c, self.s
         self._clear(self.totals)
         with c.loop(images[1], start=images[0]) as image:
@@ -127,7 +127,7 @@ class _Sums:
             self.c.b.store(self.c.zeros(), total)
 
     def _tile(self, run: TileRun, start: At, place: At, row: Value) -> None:
-        """Some columns of the gradient meet what their windows have there."""
+        """Multiply some columns of the gradient with the elements they read."""
         c, s = self.c, self.s
         step = s.given.strides[2]
         columns = sorted({column for _, column, _ in run.meetings})

@@ -1,4 +1,4 @@
-"""Rows of a product, each applied or gone on with while the next ones are summed.
+"""Fused updates: rows of a product are applied while the next ones are summed.
 
 A tile has 16 rows of one register. Its sums go to the scratch area, which has room for
 two blocks of rows: between the terms of a block's tiles the block before is taken from
@@ -51,7 +51,7 @@ class _Updating:
         self.column = cgutils.alloca_once_value(c.b, c.number_of(0))
 
     def emit(self) -> None:
-        """All tiles, then the last one's update."""
+        """Emit all tiles, then the last one's update."""
         c, s = self.c, self.s
         with c.loop(self.end, start=self.begin) as index:
             blocks: tuple[At, At] = (index, c.plus(index, 1))
@@ -71,7 +71,7 @@ class _Updating:
             self._apply(row)
 
     def _waits(self) -> Value:
-        """Whether a tile has not been applied yet."""
+        """Test whether a tile has not been applied yet."""
         waiting = self.c.b.load(self.waiting)
         return self.c.b.icmp_signed(">=", waiting, self.c.number_of(0))
 
@@ -108,7 +108,7 @@ class _Updating:
         c.b.store(c.number_of(column), self.column)
 
     def _prepare(self) -> Value:
-        """Whether terms whose number is not known are added up in parts."""
+        """Clear the totals if there are more than `depth` terms; return whether."""
         c = self.c
         deep = c.b.icmp_signed(">", c.number_of(self.k), c.number_of(self.s.depth))
         with c.b.if_then(deep), c.loop(LONG_ROWS) as row:
@@ -119,7 +119,7 @@ class _Updating:
         self, sums: dict[Any, Value], left: At, right: At, terms: tuple[At, At],
         deep: Value | None,
     ) -> None:  # fmt: skip
-        """A range of terms, of which at most `depth` are added one by one if `deep`."""
+        """Add a range of terms, at most `depth` of them one by one if `deep`."""
         c, depth = self.c, self.s.depth
         first, last = terms
         if deep is None:
@@ -134,25 +134,25 @@ class _Updating:
                 self._keep_totals(sums, add=True)
 
     def _keep_totals(self, sums: dict[Any, Value], add: bool) -> None:
-        """Put sums aside, or add them to those that are, and begin anew."""
+        """Store sums, or add them to those stored, and restart."""
         c = self.c
         if add:
             self._take_totals(sums)
         for row, total in sums.items():
             c.put(c.b.load(total), self.totals, row * c.count)
             c.b.store(c.zeros(), total)
-        # Else LLVM would keep what is put aside in registers, and sums in memory.
+        # Else LLVM would keep stored sums in registers, and current ones in memory.
         c.b.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], True)
 
     def _take_totals(self, sums: dict[Any, Value]) -> None:
-        """Add what is already summed."""
+        """Add the stored sums."""
         c = self.c
         for row, total in sums.items():
             before = c.vector(self.totals, row * c.count)
             c.b.store(c.b.fadd(before, c.b.load(total)), total)
 
     def _ask_for(self, index: At) -> None:
-        """Have what a row will be applied to fetched from far."""
+        """Prefetch the elements to which a row will be applied."""
         c, steps = self.c, self.s.program
         for number in sorted(
             {step.args[0] for step in steps if step.name == "element"}
@@ -161,7 +161,7 @@ class _Updating:
             prefetch(c, c.b.ptrtoint(place, ir.IntType(64)))
 
     def _add(self, sums: dict[Any, Value], left: At, right: At, term: At) -> None:
-        """One term of every sum."""
+        """Add one term to every sum."""
         c, s = self.c, self.s
         y = c.vector(self.b, c.plus(right, c.times(term, s.b_row)))
         start = c.plus(left, c.times(term, s.a_term))
@@ -170,7 +170,7 @@ class _Updating:
             c.add_product(total, x, y)
 
     def _known(self) -> dict[int, Value]:
-        """What is the same for all elements."""
+        """Return the values that are the same for all elements."""
         c = self.c
         found: dict[int, Value] = {}
         for number, step in enumerate(self.s.program):
@@ -184,13 +184,13 @@ class _Updating:
         return found
 
     def _rounded(self, base: Value, index: int) -> Value:
-        """A number of float64 as an element."""
+        """Round a float64 number to an element."""
         b, wide = self.c.b, ir.DoubleType()
         place = b.gep(b.bitcast(base, wide.as_pointer()), [self.c.number_of(index)])
         return b.fptrunc(b.load(place), self.c.element)
 
     def _apply(self, row: At) -> None:
-        """A row of the tile that waits."""
+        """Apply a row of the pending tile."""
         c = self.c
         index = c.plus(c.b.load(self.waiting), c.times(row, self.s.columns))
         values = dict(self.known)
@@ -210,7 +210,7 @@ class _Updating:
                 values[number] = self._result(step.name, args)
 
     def _mark(self, truths: Value, base: Value, index: At) -> None:
-        """Write a bool of each lane."""
+        """Store a bool of each lane."""
         b, kind = self.c.b, ir.VectorType(ir.IntType(8), self.c.count)
         place = b.gep(b.bitcast(base, ir.IntType(8).as_pointer()), [index])
         b.store(b.zext(truths, kind), b.bitcast(place, kind.as_pointer())).align = 1

@@ -1,10 +1,10 @@
-"""The gradient of an image that has few channels, as that of a first layer.
+"""Gradient of an image with few channels, such as a first layer's.
 
-Lanes are what a row of the window touches: its elements with their channels, which lie
-beside each other in the image. For some pixels of the result's gradient the sums over
-the filters stay in registers; then they are added to the image's rows where the windows
-lie. Pixels of a tile are so far apart that what they touch does not overlap: an
-addition would wait for the one before it.
+Lanes are the elements of a window's row with their channels, which are contiguous in
+the image. For some pixels of the result's gradient the sums over the filters stay in
+registers; then they are added to the image's rows where the windows lie. Pixels of a
+tile are so far apart that what they touch does not overlap: an addition would wait for
+the one before it.
 
 Packed kernels are (filter, row tap, lanes), zeros in lanes that are not needed.
 """
@@ -21,7 +21,7 @@ UNROLLED = 4  # filters per turn of the innermost loop
 
 
 def line_length(s: FewChannelRows) -> int:
-    """Elements of a row of the area: whole registers, with room at the end."""
+    """Return the length of a row of the area: whole registers, with room at the end."""
     columns = s.columns
     touched = (columns.count - 1) * columns.stride * s.channels + s.vectors * s.lanes
     whole = (columns.low + columns.size) * s.channels + s.lanes
@@ -56,7 +56,7 @@ def spread(
 
 
 def _tiles(c: IndexCode, s: FewChannelRows) -> Iterator[tuple[At, list[int]]]:
-    """First column of a tile, and how far its pixels are from that."""
+    """Yield the first column of each tile, and its pixels' distances from it."""
     block = s.width * s.apart
     whole = s.columns.count // block
     every = [pixel * s.apart for pixel in range(s.width)]
@@ -72,7 +72,7 @@ def _tile(
     c: IndexCode, s: FewChannelRows, memory: list[Value], where: tuple[At, At, At],
     column: At, pixels: list[int],
 ) -> None:  # fmt: skip
-    """Some pixels with all rows of the window, as many at a time as the scheme says."""
+    """Emit some pixels with all rows of the window, as many at a time as fit."""
     line, top, height = where
     for first in range(0, s.rows.taps, s.height):
         taps = range(first, min(first + s.height, s.rows.taps))
@@ -103,7 +103,7 @@ def _sums(
     pixels: list[int],
     taps: range,
 ) -> dict[tuple[int, int, int], Value]:
-    """Over the filters: for each pixel, row of the window and register."""
+    """Sum over the filters, for each pixel, row of the window and register."""
     sums = c.sums_of((p, t, v) for p in pixels for t in taps for v in range(s.vectors))
     for total in sums.values():
         c.b.store(c.zeros(), total)
@@ -130,7 +130,7 @@ def _sums(
 def _copy(
     c: IndexCode, s: FewChannelRows, memory: list[Value], start: At, number: At
 ) -> None:
-    """A row of the area without its margins to the result."""
+    """Copy a row of the area, without its margins, to the result."""
     length = s.columns.size * s.channels
     source = c.plus(start, s.columns.low * s.channels)
     target = c.times(number, length)

@@ -1,4 +1,4 @@
-"""Products with a few rows: the rows of B stream past, as long as memory has them.
+"""Products of few rows: rows of B are streamed in the order of memory.
 
 B is used once for all of C then, and what takes time is to read it. A tile would read a
 few hundred bytes of each row, and the processor foresees no access. So a few rows of B
@@ -26,18 +26,18 @@ from staticgrad.compiler.codegen.tiles.product_tiles import (
     plan_of,
 )
 
-TERMS = 4  # rows of B that pass side by side: more need more addresses than there are
-COLUMNS = 1024  # that pass before the next rows of B
+TERMS = 4  # rows of B streamed side by side: more exceed the address registers
+COLUMNS = 1024  # streamed before the next rows of B
 _LONG, _INT, _BYTE = types.int64, ir.IntType(32), ir.IntType(8)
 
 
 def _several() -> int:
-    """Rows of A whose terms stay in registers."""
+    """Return the rows of A whose terms stay in registers."""
     return 4 if plan_of().high == 16 else 2
 
 
 def prefetch(v: VectorLanes, address: Value) -> None:
-    """Ask for the cache line at `address` in the L2 cache; it need not exist."""
+    """Prefetch the cache line at `address` to the L2 cache; it need not exist."""
     place = v.b.inttoptr(address, _BYTE.as_pointer())
     read, level, data = (ir.Constant(_INT, number) for number in (0, 2, 1))
     kind = ir.FunctionType(ir.VoidType(), [place.type, _INT, _INT, _INT])
@@ -46,7 +46,7 @@ def prefetch(v: VectorLanes, address: Value) -> None:
 
 
 class _Stream:
-    """Emits ``C += A B`` for some rows of A and of B, for all `columns` of these."""
+    """Emitter of ``C += A B`` for some rows of A and of B, and all `columns`."""
 
     def __init__(
         self, v: VectorLanes, rows: int, terms: int, ahead: bool, args: Any
@@ -71,7 +71,7 @@ class _Stream:
             self._add(done, v.below(b.sub(self.columns, done)))
 
     def _add(self, column: Value, mask: Value | None) -> None:
-        """All terms of a register of columns."""
+        """Emit all terms of a register of columns."""
         v = self.v
         across = [v.load(v.at(row, column), mask) for row in self.b]
         if self.ahead:
@@ -98,7 +98,7 @@ _compiled = njit(nogil=True, error_model="numpy", inline="always")
 
 
 def _strip(rows_of: Callable[[], int], ahead: bool) -> Any:
-    """Some rows of A by a few rows of B."""
+    """Return the intrinsic of some rows of A by a few rows of B."""
     many, one = _stream(rows_of, TERMS, ahead), _stream(rows_of, 1, ahead)
 
     @_compiled
@@ -117,13 +117,13 @@ def _strip(rows_of: Callable[[], int], ahead: bool) -> Any:
 
 
 def few_rows(ahead: bool) -> Callable[[Callable[[float], Any]], Callable[..., None]]:
-    """The piece of products for that, with the arguments of tiles; alpha is 1."""
+    """Return the kernel of such products, with the arguments of tiles; alpha is 1."""
     strip_several = _strip(_several, ahead)
     strip_two, strip_one = _strip(lambda: 2, ahead), _strip(lambda: 1, ahead)
 
     def leaf(number: Callable[[float], Any]) -> Callable[..., None]:
         def product(a, a_row, a_step, b, b_step, c, c_row, m, n, k, scale, more):
-            """Rows of B contiguous: all of C, some columns after the others."""
+            """Compute all of C from contiguous rows of B, some columns at a time."""
             zero = number(0.0)
             size, most = element_bytes(zero), several(zero)
             fresh = more == 0 and load_float64(scale, 1) == 0.0

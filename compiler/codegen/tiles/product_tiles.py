@@ -1,4 +1,4 @@
-"""The tiles that a matrix product is made of, as vector IR.
+"""Register tiles of matrix products, as vector IR.
 
 A tile is a few rows by a few registers of C, whose sums stay in registers while k runs:
 a row of B is loaded, elements of A are broadcast from any stride, so A may be stored
@@ -37,7 +37,7 @@ _CHAINS = 8  # sums in flight: two multiply-adds a cycle of four cycles each
 
 @dataclass(frozen=True, slots=True)
 class TilePlan:
-    """The largest tile, rows by registers, and how high one of a register may be.
+    """Sizes of the largest tile, rows by registers, and of the highest of one register.
 
     And whether masks are instructions.
     """
@@ -49,7 +49,7 @@ class TilePlan:
 
 
 def plan_of() -> TilePlan:
-    """What suits the processor's registers: 32 of 64 bytes, 16 of 32, or 16 bytes.
+    """Return tile sizes for 32 registers of 64 bytes, 16 of 32, or 16 bytes.
 
     16 x 1 of 64 bytes takes fewer instructions for a term than 8 x 2, because
     AVX-512's multiply-add broadcasts the element of A itself.
@@ -99,7 +99,7 @@ def write_tile(
     v: VectorLanes, sums: list[Value], places: list[Value], masks: list[Value | None],
     alpha: Value, beta: Value, clipped: bool,
 ) -> None:  # fmt: skip
-    """``C = alpha * sums + beta * C``; C is not read if beta is 0.
+    """Emit ``C = alpha * sums + beta * C``; C is not read if beta is 0.
 
     If clipped, places name one row several times: all are read before any is written.
     So it is with masks, because a masked store delays a load from the lanes that it
@@ -129,7 +129,7 @@ def write_tile(
 
 
 class _Tile:
-    """Emits one tile: `rows` x `vectors`, the last register masked or not.
+    """Emitter of one tile: `rows` x `vectors`, the last register masked or not.
 
     `left` is how many rows there are; where it may be less than `rows` (`clipped`), the
     last one stands in for those that are not there.
@@ -180,7 +180,7 @@ class _Tile:
         )  # fmt: skip
 
     def _add(self, k: Value, rows: list[Value], sums: list[Value]) -> None:
-        """The k-th term of every sum."""
+        """Add the k-th term of every sum."""
         v, b = self.v, self.v.b
         left = v.at(self.a, b.mul(k, self.a_step))
         right = v.at(self.b, b.mul(k, self.b_step))
@@ -195,7 +195,7 @@ class _Tile:
                 b.store(v.fma(x, y, b.load(place)), place)
 
     def _b_mask(self, vector: int) -> Value | None:
-        """None where the rows of B are filled up in a panel."""
+        """Return the mask of a register of B; None where panels are padded."""
         return self.masks[vector] if plan_of().masks else None
 
     def _total(self, terms: tuple[Value, ...]) -> Value:
@@ -220,7 +220,7 @@ def _tile(
     masked: bool = False,
     clipped: bool = False,
 ) -> Any:
-    """A tile of that size: ``C = alpha A B + beta C`` for `columns` and `left` rows."""
+    """Return a tile's intrinsic: ``C = alpha A B + beta C`` for up to its size."""
 
     def emit(v: VectorLanes, args: Any) -> None:
         _Tile(v, *size_of(plan_of()), args, masked, clipped).emit()
@@ -256,7 +256,7 @@ copy_row = on_lanes("iiin", _copy_row)
 def _row_places(
     v: VectorLanes, start: Value, step: Value, rows: Value, count: int
 ) -> list[Value]:
-    """Addresses of `count` rows; those past the last are the last."""
+    """Return addresses of `count` rows; those past the last are the last."""
     last = v.b.sub(rows, v.whole(1))
     numbers = [v.least(v.whole(i), last) for i in range(count)]
     return [v.at(start, v.b.mul(number, step)) for number in numbers]
@@ -286,7 +286,7 @@ MANY = 1 << 10  # as many as there are lanes
 
 
 class Dots:
-    """Emits the products of `rows` rows of A with rows of B^T, as many as fit.
+    """Emitter of products of `rows` rows of A with as many rows of B^T as fit.
 
     As many sums as there are lanes, so that adding up the lanes of all of them gives
     one register. Where `most` rows of B^T are fewer than fit, each has several sums, of
@@ -303,7 +303,7 @@ class Dots:
         self.b = _row_places(v, b, b_row, self.columns, self.across)
 
     def emit(self) -> None:
-        """All terms, then the sums of the lanes."""
+        """Emit all terms, then the sums of the lanes."""
         v, b = self.v, self.v.b
         sums = [v.variable(v.zeros()) for _ in range(v.count)]
         step, own = v.count * self.terms, self.rows * self.across
@@ -323,7 +323,7 @@ class Dots:
         self.write(total)
 
     def write(self, total: Value) -> None:
-        """The sums, from a register that has those of a row side by side."""
+        """Store the sums from a register that has those of a row side by side."""
         v = self.v
         order = list(range(v.count))
         totals = [
@@ -336,7 +336,7 @@ class Dots:
         write_tile(v, totals, places, masks, self.alpha, self.beta, clipped=True)
 
     def add(self, start: Value, mask: Value | None, sums: list[Any]) -> None:
-        """A register of terms of every row, from `start` on."""
+        """Add a register of terms of every row, from `start` on."""
         v = self.v
         right = [v.load(v.at(place, start), mask) for place in self.b]
         for i, place in enumerate(self.a):

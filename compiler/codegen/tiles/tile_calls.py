@@ -1,4 +1,4 @@
-"""From a scheme to the function that a kernel's source calls.
+"""Emission of a scheme as the function that a kernel's source calls.
 
 ``emitted(scheme)`` is a function of (operands and scratch areas, (begin, end, sizes of
 the scheme)). Its body is vector code, from the outermost loop to the innermost: LLVM
@@ -49,7 +49,7 @@ SCHEMES: dict[str, Any] = {
 
 
 def emitted(scheme: schemes.Scheme) -> Any:
-    """The intrinsic that does what the scheme says.
+    """Return the intrinsic of a scheme.
 
     It `unrolls` loops, but those over a product's terms are long bodies as they are.
     """

@@ -1,4 +1,4 @@
-"""Copies by squares of registers that are transposed.
+"""Transposing copies by squares of registers.
 
 Rows of a square are read along the axis `across`, one for each index of the axis
 `down`; its columns are written along `down`. At the ends of the axes registers are
@@ -40,7 +40,7 @@ def transposing(
 
 
 def _blocks(c: IndexCode, first: At, last: At) -> Iterator[tuple[At, At]]:
-    """Starts and lengths of blocks of as many indices as there are lanes."""
+    """Yield starts and lengths of blocks of as many indices as there are lanes."""
     if not isinstance(first, int) or not isinstance(last, int):
         with c.loop(last, c.count, start=first) as index:
             yield index, c.smaller(c.count, c.minus(last, index))
@@ -57,7 +57,7 @@ def _square(
     c: IndexCode, s: Transposed, memory: list[Value], places: tuple[At, At], wide: At,
     high: At,
 ) -> None:  # fmt: skip
-    """`wide` elements of each of `high` rows."""
+    """Transpose `wide` elements of each of `high` rows."""
     source, target = memory
     read, written = places
     mask = c.mask_of(wide)

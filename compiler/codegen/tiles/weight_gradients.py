@@ -20,7 +20,7 @@ from staticgrad.compiler.kernel_ir.schemes import Slide, Weights
 
 
 def spans(slide: Slide) -> list[tuple[int, int]]:
-    """For each tap the windows that have it inside: from, to below."""
+    """Return, for each tap, the range of windows that have it inside."""
     found = []
     for tap in range(slide.taps):
         ahead = slide.low - tap * slide.dilation
@@ -31,7 +31,7 @@ def spans(slide: Slide) -> list[tuple[int, int]]:
 
 
 def row_span(c: IndexCode, slide: Slide, tap: At) -> tuple[At, At]:
-    """The windows that have row `tap` of theirs inside of the image."""
+    """Return the range of windows whose row `tap` is inside the image."""
     if slide.is_inside:
         return 0, slide.count
     # p * stride + moved in 0..size - 1; lifted, because division is of what is >= 0
@@ -46,7 +46,7 @@ def row_span(c: IndexCode, slide: Slide, tap: At) -> tuple[At, At]:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A block of filters: its group, its first lane in the result, its mask."""
+    """Block of filters: its group, its first lane in the result, its mask."""
 
     group: At
     lane: At
@@ -100,7 +100,7 @@ class _Tile:
         self.spans = spans(s.columns)
 
     def row(self, image: At, given: At, lane: At, tap: At) -> None:
-        """All channels, as many at a time as the scheme says."""
+        """Emit all channels, as many at a time as the scheme says."""
         c, s = self.c, self.s
         whole = s.channels - s.channels % s.width
         first, last = row_span(c, s.rows, tap)
@@ -140,7 +140,7 @@ class _Tile:
         self._add_up(sums, width, lane, tap, channel)
 
     def _columns(self, sums: Any, width: int, image: At, given: At) -> None:
-        """Margins one by one, what is between in a loop."""
+        """Emit margins column by column, the inside in a loop."""
         c, s = self.c, self.s
         low = max(first for first, _ in self.spans)
         high = min(last for _, last in self.spans)

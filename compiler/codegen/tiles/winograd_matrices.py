@@ -1,4 +1,4 @@
-"""Matrices that turn a window of three elements along one axis into fewer products.
+"""Winograd matrices of windows of three elements along one axis.
 
     y = made (kernels w * image x)
 
@@ -28,7 +28,7 @@ Factors: TypeAlias = tuple[Matrix, ...]
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """The matrices of one axis; `step` elements are from tile to tile of the image."""
+    """Matrices of one axis; `step` elements are from tile to tile of the image."""
 
     image: Factors
     kernels: Factors
@@ -37,27 +37,27 @@ class Transform:
 
     @property
     def read(self) -> int:
-        """Elements of the image in a tile."""
+        """Number of image elements in a tile."""
         return len(self.image[0][0])
 
     @property
     def products(self) -> int:
-        """Elements of a transformed tile."""
+        """Number of elements of a transformed tile."""
         return len(self.image[-1])
 
     @property
     def count(self) -> int:
-        """Elements of the result in a tile."""
+        """Number of result elements in a tile."""
         return len(self.made[-1])
 
 
 def transposed(factors: Factors) -> Factors:
-    """The factors of the transposed matrix."""
+    """Return the factors of the transposed matrix."""
     return tuple(tuple(zip(*matrix, strict=True)) for matrix in factors[::-1])
 
 
 def _backwards(transform: Transform) -> Transform:
-    """The same for the gradient of the image, which meets the window in reverse."""
+    """Return the transform of the image's gradient, which meets the window reversed."""
     (matrix,) = transform.kernels
     return replace(transform, kernels=(tuple(tuple(row[::-1]) for row in matrix),))
 

@@ -1,4 +1,4 @@
-"""3x3 convolutions by tiles: fewer products, such as 24 for 2x4 elements, not 72.
+"""Winograd convolution: 3x3 by tiles, e.g. 24 products for 2x4 elements, not 72.
 
     y = A^T [ (G w H^T) * (B^T x C) ] D
 
@@ -44,18 +44,18 @@ UNROLLED = 4  # terms per turn of a product's loop
 
 
 def both(s: Winograd | WinogradKernels | WinogradWeights) -> Both:
-    """The transforms of rows and columns."""
+    """Return the transforms of rows and columns."""
     rows, columns = s.transforms
     return TRANSFORMS[rows], TRANSFORMS[columns]
 
 
 def planes(transforms: Both) -> int:
-    """Elements of a transformed tile."""
+    """Return the number of elements of a transformed tile."""
     return transforms[0].products * transforms[1].products
 
 
 def applied(c: IndexCode, rows: Factors, columns: Factors, square: Square) -> Square:
-    """``rows @ square @ columns^T``."""
+    """Return ``rows @ square @ columns^T``."""
     found = [_chained(c, rows, list(column)) for column in zip(*square, strict=True)]
     return [_chained(c, columns, list(row)) for row in zip(*found, strict=True)]
 
@@ -67,7 +67,7 @@ def _chained(c: IndexCode, factors: Factors, values: list[Value]) -> list[Value]
 
 
 def _combined(c: IndexCode, matrix: Matrix, values: list[Value]) -> list[Value]:
-    """The matrix times a column of registers; terms with factor 1 come first."""
+    """Multiply the matrix with a column of registers; factors of 1 come first."""
     found = []
     for row in matrix:
         terms = [(f, v) for f, v in zip(row, values, strict=True) if f != 0]
@@ -94,12 +94,9 @@ def _times(c: IndexCode, value: Value, factor: float) -> Value:
     return c.b.fneg(value) if factor == -1 else c.b.fmul(value, _factor(c, factor))
 
 
-# ---- tiles of an image ---------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Image, row of tiles, and first column of the result.
+    """Tile: image, row of tiles, and first column of the result.
 
     The last tile of a row ends where the row ends; what it has in common with the one
     before it is written twice.
@@ -111,13 +108,13 @@ class Tile:
 
 
 def grid(s: Winograd | WinogradWeights) -> tuple[int, int]:
-    """Tiles of an image: down, across."""
+    """Return the numbers of tiles of an image: down, across."""
     rows, columns = both(s)
     return s.counts[0] // rows.count, -(-s.counts[1] // columns.count)
 
 
 def tile_of(c: IndexCode, s: Winograd | WinogradWeights, number: At) -> Tile:
-    """The tile with a number, counted over all images."""
+    """Return the tile with a number, counted over all images."""
     down, across = grid(s)
     line = c.over(number, across)
     column = c.minus(number, c.times(line, across))
@@ -133,7 +130,7 @@ def transform_tile(
     c: IndexCode, s: Winograd | WinogradWeights, memory: tuple[Value, Value],
     numbered: tuple[At, Tile],
 ) -> None:  # fmt: skip
-    """A tile of the image, into its place among those transformed."""
+    """Transform a tile of the image."""
     image, tiles = memory
     number, tile = numbered
     rows, columns = both(s)
@@ -149,7 +146,7 @@ def _read_tile(
     c: IndexCode, s: Winograd | WinogradWeights, memory: Value, tile: Tile,
     put: Callable[[Square, At], None],
 ) -> None:  # fmt: skip
-    """``put(registers, channel)`` for each block of channels; zeros outside."""
+    """Call ``put(registers, channel)`` for each block of channels; zeros outside."""
     rows, columns = both(s)
     top = c.minus(c.times(tile.row, rows.step), s.low[0])
     left = c.minus(_moved(c, tile.column, columns), s.low[1])
@@ -174,7 +171,7 @@ def _read_tile(
 
 
 def _moved(c: IndexCode, column: At, columns: Transform) -> At:
-    """How far the element that a tile reads first is from that of the first tile."""
+    """Return the offset of a tile's first element from that of the first tile."""
     if columns.step >= columns.count:
         return c.times(column, columns.step // columns.count)
     return c.over(column, columns.count // columns.step)
@@ -188,7 +185,7 @@ def _square(
     c: IndexCode, s: Winograd | WinogradWeights, memory: Value, start: At,
     there: list[list[Value]] | None = None,
 ) -> Square:  # fmt: skip
-    """The registers of a tile; what is not there is loaded elsewhere and zeroed."""
+    """Load the registers of a tile; what is outside is loaded elsewhere and zeroed."""
     found = []
     rows, columns = both(s)
     for r in range(rows.read):
@@ -210,7 +207,7 @@ def _square(
 
 
 def plane(tiles: int, width: int) -> int:
-    """Elements from plane to plane."""
+    """Return the elements from plane to plane."""
     return tiles * width + PADDING
 
 
@@ -223,7 +220,7 @@ def scatter(
     square: Square,
     channel: At,
 ) -> None:
-    """The elements of a transformed tile into their planes."""
+    """Scatter the elements of a transformed tile to their planes."""
     start = c.plus(c.times(tile, width), channel)
     values = [value for row in square for value in row]
     for number, value in enumerate(values):
@@ -233,7 +230,7 @@ def scatter(
 def gathered(
     c: IndexCode, area: Value, start: At, distance: int, transforms: Both
 ) -> Square:
-    """The elements of a transformed tile, from planes at a distance."""
+    """Gather the elements of a transformed tile from planes at a distance."""
     rows, columns = transforms
     return [
         [
@@ -242,9 +239,6 @@ def gathered(
         ]
         for r in range(rows.products)
     ]
-
-
-# ---- results -------------------------------------------------------------------------
 
 
 def winograd(
@@ -269,7 +263,7 @@ def winograd(
 def _products(
     c: IndexCode, s: Winograd, tiles: Value, kernels: Value, products: Value, count: At
 ) -> None:
-    """For each plane the product of (tiles, channels) and (channels, filters)."""
+    """Multiply (tiles, channels) and (channels, filters) for each plane."""
     lanes = s.vectors * s.lanes
     with c.loop(planes(both(s))) as number:
         left = c.times(number, plane(s.tiles, s.channels))
@@ -286,7 +280,7 @@ def _products(
 
 
 def _steps(c: IndexCode, count: At, step: int) -> Iterator[tuple[At, int]]:
-    """Starts and lengths of steps through `count` tiles; the last may be a half."""
+    """Yield starts and lengths of steps through `count` tiles."""
     half = step // 2
     whole = c.times(c.over(c.plus(count, half - 1), step), step)
     with c.loop(whole, step) as first:
@@ -299,7 +293,7 @@ def _product(
     c: IndexCode, s: Winograd, memory: tuple[Value, ...], places: tuple[At, At, At],
     step: int,
 ) -> None:  # fmt: skip
-    """`step` tiles by some registers of filters."""
+    """Multiply `step` tiles by some registers of filters."""
     left, right, made = places
     lanes = s.vectors * s.lanes
     sums = c.sums_of((t, v) for t in range(step) for v in range(s.vectors))
@@ -323,7 +317,7 @@ def _product(
 def _write(
     c: IndexCode, s: Winograd, products: Value, result: Value, number: At, tile: Tile
 ) -> None:
-    """A tile of the result."""
+    """Store a tile of the result."""
     height, width = s.counts
     rows, columns = both(s)
     line = c.plus(c.times(tile.image, height), c.times(tile.row, rows.count))

@@ -1,4 +1,4 @@
-"""The gradient of 3x3 kernels by tiles: the adjoint of winograd_tiles.py.
+"""Winograd gradient of 3x3 kernels: the adjoint of winograd_tiles.py.
 
     w' = G^T [ sum over tiles of (B^T x C) * (A g D^T) ] H
 
@@ -73,7 +73,7 @@ def _transform_given(
     c: IndexCode, s: WinogradWeights, given: Value, others: Value,
     numbered: tuple[At, Tile], filters: tuple[At, At],
 ) -> None:  # fmt: skip
-    """A tile of the gradient, of some filters."""
+    """Transform a tile of the gradient, of some filters."""
     number, tile = numbered
     rows, columns = both(s)
     _, down, right, _ = s.given.strides
@@ -100,7 +100,7 @@ def _transform_given(
 def _new(
     c: IndexCode, s: WinogradWeights, column: At, count: int
 ) -> list[Value | None]:
-    """Which columns of a tile were not in the one before it; None: never are."""
+    """Return for each column a flag that no earlier tile has it; None for always."""
     rest = s.counts[1] % count
     common = count - rest if rest else 0
     if not common:
@@ -118,7 +118,7 @@ def _products(
     c: IndexCode, s: WinogradWeights, memory: tuple[Value, Value, Value], count: At,
     filters: tuple[At, At],
 ) -> None:  # fmt: skip
-    """For each plane (channels, tiles) times (tiles, filters), added to the sums."""
+    """Add (channels, tiles) times (tiles, filters) to the sums of each plane."""
     lanes = s.vectors * s.lanes
     with (
         c.loop(planes(both(s))) as number,

@@ -1,4 +1,4 @@
-"""A LoopKernel as source of the CUDA subset of Python.
+"""Source of a LoopKernel in the CUDA subset of Python.
 
 The subset is what Numba's CUDA compilers turn into good code without a device: while
 loops over uint32 indices, raw pointers, typed literals, no device functions, shared
@@ -65,7 +65,7 @@ NAME = "kernel"
 
 @dataclass(frozen=True, slots=True)
 class CudaSource:
-    """A kernel's text, its parameters and how it is to be launched.
+    """Text of a kernel, its parameters and its launch.
 
     `kinds` has a word per parameter: "*float32" (pointer), "int64", "uint32" or
     "status". `sizes` are the dims that the int64 sizes are. `doubles` says that it
@@ -87,7 +87,7 @@ class CudaSource:
 
     @property
     def canonical(self) -> str:
-        """The text without comments: what is compiled."""
+        """Text without comments: what is compiled."""
         return canonical(self.text)
 
 
@@ -95,7 +95,7 @@ class CudaSource:
 def cuda_source(
     kernel: LoopKernel, guarded: bool = False, lanes: bool = False
 ) -> CudaSource:
-    """The source of `kernel`; GraphError for what has none on cuda.
+    """Return the source of `kernel`; GraphError if there is none on cuda.
 
     With `lanes` warps share the rows of reductions in any case.
     """
@@ -106,7 +106,7 @@ def cuda_source(
 
 
 def refused(kernel: LoopKernel | GemmKernel, error: NotInSubset) -> GraphError:
-    """What is said of a kernel that the target cannot run."""
+    """Return the error for a kernel that the target cannot run."""
     site = kernel.sites[0] if kernel.sites else None
     where = at(site.source) if site else ""
     return GraphError(
@@ -116,7 +116,7 @@ def refused(kernel: LoopKernel | GemmKernel, error: NotInSubset) -> GraphError:
 
 
 class _Kernel:
-    """One kernel being written."""
+    """Writer of one kernel."""
 
     def __init__(self, kernel: LoopKernel, guarded: bool, lanes: bool) -> None:
         self.kernel = kernel
@@ -283,7 +283,7 @@ class _Kernel:
         self.statements.combine(statement.combine, register, value)
 
     def _loop(self, axis: int, inside: Callable[[], None]) -> None:
-        """Every index of `axis`, in order."""
+        """Write a loop over every index of `axis`, in order."""
         first, last = self._range(axis)
         self.writer.line(f"i{axis} = {first}")
         self.writer.line(f"while i{axis} < {last}:")
@@ -297,7 +297,7 @@ class _Kernel:
         return "uint32(0)", self.statements.count(self.kernel.axes[axis])
 
     def _walked(self, axes: Sequence[int], before: Body, body: Body) -> None:
-        """Loops over `axes` in order; what they only combine stays in registers."""
+        """Write loops over `axes` in order; reductions stay in registers."""
         held: dict[Access, TypedText] = {}
         for access in _kept_in_registers(body, axes):
             dtype = self.kernel.operands[access.operand].dtype
@@ -370,7 +370,7 @@ class _Kernel:
         self._synchronise((*chain.before, *chain.body))
 
     def _with_partials(self, chain: Chain, inside: Callable[[], None]) -> None:
-        """Run `inside` with a register of its own per lane, then combine them."""
+        """Write `inside` with a register per lane, then combine the lanes."""
         outer = outer_registers((*chain.before, *chain.body))
         before = dict(self.partial)
         for register, statement in outer.items():
@@ -388,7 +388,7 @@ class _Kernel:
         self.partial = before
 
     def _rows_by_warps(self, chain: Chain) -> None:
-        """Each warp of the block takes rows; its lanes share what is inside."""
+        """Write rows distributed over the block's warps; lanes share the inside."""
         line = self.writer.line
         line("warp = uint32(thread >> uint32(5))")
         line("warps = uint32(lanes >> uint32(5))")
@@ -417,7 +417,7 @@ class _Kernel:
         self._together(body)
 
     def _shared_out(self, chain: Chain, first: str, step: str) -> None:
-        """The free axes of a chain over lanes, the others in order inside."""
+        """Write the free axes of a chain over lanes, the others in order inside."""
         free = [axis for axis in chain.axes if axis not in self.bound]
         walked = [axis for axis in chain.axes if axis in self.bound]
         self._positions(
@@ -428,7 +428,7 @@ class _Kernel:
     def _positions(
         self, axes: Sequence[int], first: str, step: str, inside: Callable[[], None]
     ) -> None:
-        """Every `step`-th position of `axes` from `first` on."""
+        """Write every `step`-th position of `axes` from `first` on."""
         expressions = self.statements.expressions
         at = expressions.temporary(first)
         in_chunks = 0 in axes and self._range(0)[0] == "begin"
@@ -449,7 +449,7 @@ class _Kernel:
             self.writer.line(f"{at} = uint32({at} + {step})")
 
     def _synchronise(self, body: Body) -> None:
-        """A barrier if `body` touches what the kernel both writes and reads."""
+        """Write a barrier if `body` touches what the kernel both writes and reads."""
         touched = {
             s.access.operand for s in statements_of(body) if isinstance(s, Load | Store)
         }
@@ -458,7 +458,7 @@ class _Kernel:
 
 
 def _kept_in_registers(body: Body, axes: Sequence[int]) -> list[Access]:
-    """Places that do not move along `axes` and that `body` combines into."""
+    """Return places that do not move along `axes` and that `body` combines into."""
     if not axes:
         return []
     loaded = dict.fromkeys(s.access for s in body if isinstance(s, Load))

@@ -1,4 +1,4 @@
-"""Random numbers as text of the CUDA target: Philox, uniform, normal, gamma, Poisson.
+"""Random numbers in the CUDA subset: Philox, uniform, normal, gamma, Poisson.
 
 Words, counters and formulas are the cpu's (philox_ir.py, draws_ir.py, gamma_ir.py,
 poisson_ir.py), so that both targets draw the same numbers but for the last places of

@@ -59,7 +59,7 @@ _of_tree = cache(expression)  # for the bodies of functions, which stay
 
 
 class Expressions(Lines):
-    """Translates expressions, writing what has to be ahead of them to `writer`."""
+    """Translator of expressions; lines that precede them go to `writer`."""
 
     # From outside
 
@@ -69,27 +69,27 @@ class Expressions(Lines):
         return self.converted(value, computed(dtype))
 
     def combined(self, combine: str, x: TypedText, y: TypedText) -> str:
-        """``combine(x, y)`` of two values of one type."""
+        """Return ``combine(x, y)`` of two values of one type."""
         if combine in ("add", "multiply"):
             return binary("+" if combine == "add" else "*", x, y).text
         name = f"c_{combine}" if combine in ("and", "or") else combine
         return self.call(name, [x, y]).text
 
     def to_half(self, x: TypedText, name: str) -> TypedText:
-        """The 16 bits of x as a float16 or bfloat16, rounded once."""
+        """Return the 16 bits of x as a float16 or bfloat16, rounded once."""
         if x.dtype == FLOAT64:
             x = self.call("to_odd", [x])
         single = TypedText(self.converted(x, FLOAT32), FLOAT32)
         return self.call(f"to_{name}", [single])
 
     def from_half(self, bits: TypedText, name: str) -> TypedText:
-        """The float32 that 16 bits stand for."""
+        """Return the float32 value of 16 bits."""
         return self.call(f"from_{name}", [bits])
 
     # Memory
 
     def loaded(self, place: str, dtype: DType) -> str:
-        """The value of what lies at a place: a bool is one byte, a half is its bits."""
+        """Return the value at a place: a bool is one byte, a half is its bits."""
         if dtype == BOOL:
             return f"({place} != uint8(0))"
         if is_half(dtype):
@@ -98,7 +98,7 @@ class Expressions(Lines):
         return place
 
     def stored(self, x: TypedText, dtype: DType) -> str:
-        """A value as it lies in memory."""
+        """Return a value as stored in memory."""
         if dtype == BOOL:
             return f"(uint8(1) if {x.text} else uint8(0))"
         if is_half(dtype):
@@ -106,7 +106,7 @@ class Expressions(Lines):
         return x.text
 
     def as_float64(self, place: str, dtype: DType) -> str:
-        """What lies at a place, as a float64."""
+        """Return the text of the element at a place, converted to float64."""
         value = TypedText(self.loaded(place, dtype), computed(dtype))
         return self.converted(value, FLOAT64)
 
@@ -153,7 +153,7 @@ class Expressions(Lines):
         return self.call(name, values)
 
     def _unified(self, x: TypedText, y: TypedText) -> tuple[TypedText, TypedText]:
-        """Numbers take the type of what they meet; the others have one."""
+        """Give both one type: literals take the type of the other operand."""
         dtype = x.dtype or y.dtype
         if dtype is None:
             raise NotInSubset("an expression of numbers alone")
@@ -170,7 +170,7 @@ class Expressions(Lines):
     # Functions
 
     def call(self, name: str, values: Sequence[TypedText]) -> TypedText:
-        """A call of a function of the kernel language."""
+        """Call a function of the kernel language."""
         if name == "select":
             return self._select(*values)
         if name == "divide":
@@ -201,7 +201,7 @@ class Expressions(Lines):
     def _inlined(
         self, function: ast.FunctionDef, values: Sequence[TypedText], dtype: DType
     ) -> list[TypedText]:
-        """What a function returns, its body written ahead."""
+        """Inline a function: emit its body and return its results."""
         parameters = [arg.arg for arg in function.args.args]
         names: dict[Leaf, TypedText] = {_OWN: TypedText("", dtype)}
         changed = {

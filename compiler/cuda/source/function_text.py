@@ -1,4 +1,4 @@
-"""Functions of the kernel language for the CUDA target: libdevice, and text of our own.
+"""Functions of the kernel language on CUDA: libdevice, and text of our own.
 
 NVIDIA's libdevice has the elementary functions, each for one type (`expf`, `exp`). Its
 largest errors in float32 (CUDA C++ Programming Guide, mathematical functions) are 1-2
@@ -279,13 +279,13 @@ def order_float{bits}(u):
 
 
 def _order(bits: int, back: str) -> str:
-    """Floats as unsigned integers in the order in which they sort."""
+    """Map floats to unsigned integers that sort alike."""
     sign = 1 << (bits - 1)
     return ORDER.format(bits=bits, back=back, sign=sign, largest=sign - 1)
 
 
 def _split(dtype: DType, back: str) -> str:
-    """A number as fraction times 2 ** exponent; tiny ones are scaled up first."""
+    """Split a number into fraction times 2 ** exponent; tiny ones are scaled first."""
     info, bits = np.finfo(dtype), 8 * dtype.itemsize
     fraction, up = info.nmant, info.nmant + 3
     mask, near = (1 << info.iexp) - 1, int(-info.minexp)
@@ -345,7 +345,7 @@ def to_float16(x):
 
 @cache
 def written() -> dict[str, ast.FunctionDef]:
-    """Name -> the text that is put where the function is called."""
+    """Return the text to inline for each function, by name."""
     gammas = GAMMAS.format(
         lgamma=_polynomial("p", "u", LGAMMA, "T"),
         stirling=_polynomial("s", "z", STIRLING, "T"),
@@ -362,7 +362,7 @@ def written() -> dict[str, ast.FunctionDef]:
 
 
 def _polynomial(name: str, at: str, coefficients: Sequence[float], kind: str) -> str:
-    """Lines of Horner's rule, the lowest coefficient first in the sequence."""
+    """Return the lines of Horner's rule, the lowest coefficient first."""
     *rest, top = coefficients
     lines = [f"    {name} = {kind}({top!r})"]
     lines += [f"    {name} = fma({name}, {at}, {kind}({c!r}))" for c in reversed(rest)]

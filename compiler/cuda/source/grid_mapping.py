@@ -1,4 +1,4 @@
-"""Which loops of a kernel run side by side on a GPU, and on what.
+"""Mapping of a kernel's loops to the threads, warps and blocks of a GPU.
 
 An axis is *free* if different indices of it touch different memory: then it may be
 spread over threads. A *chain* is a nest of loops with nothing between them but values;
@@ -60,7 +60,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """How a kernel runs: by whom, with which axes spread and which walked in order.
+    """Mapping of a kernel: its worker, spread axes and sequential axes.
 
     `spread` are spread over all workers; `walked` are the other loops of the outer
     chain, inside of which the worker runs `body`, with the values `before` it.
@@ -74,7 +74,7 @@ class Mapping:
 
 
 def chain_of(body: Body) -> Chain:
-    """The chain that `body` begins with; no axes if it is not a single loop."""
+    """Return the chain at the start of `body`; no axes if it is not a single loop."""
     axes: list[int] = []
     before: list[Statement] = []
     while True:
@@ -90,7 +90,7 @@ def chain_of(body: Body) -> Chain:
 
 
 def bound_axes(kernel: LoopKernel, scratch: bool) -> frozenset[int]:
-    """Axes whose indices share memory, of which one writes; `scratch` counts too."""
+    """Return axes whose indices share memory that is written; `scratch` counts too."""
     found = [
         (s, axes)
         for s, axes in _with_axes(kernel.body)
@@ -134,7 +134,7 @@ def _with_axes(body: Body) -> Iterator[tuple[Statement, tuple[int, ...]]]:
 
 
 def outer_registers(body: Body) -> dict[int, Accumulate]:
-    """What `body` accumulates into registers that it does not start."""
+    """Return the accumulations of `body` into registers that it does not initialise."""
     own = {s.register for s in statements_of(body) if isinstance(s, Initial)}
     return {
         s.register: s
@@ -144,7 +144,7 @@ def outer_registers(body: Body) -> dict[int, Accumulate]:
 
 
 def exchanged(kernel: LoopKernel) -> frozenset[int]:
-    """Operands and scratch that the kernel writes and reads."""
+    """Return operands and scratch that the kernel both writes and reads."""
     every = list(statements_of(kernel.body))
     read = {s.access.operand for s in every if isinstance(s, Load)}
     return frozenset(
@@ -155,7 +155,7 @@ def exchanged(kernel: LoopKernel) -> frozenset[int]:
 
 
 def mapping_of(kernel: LoopKernel, lanes: bool = False) -> Mapping:
-    """How `kernel` runs; with `lanes` loops inside of rows are shared in any case."""
+    """Return the mapping of `kernel`; `lanes` forces sharing loops inside rows."""
     if _turns(kernel.body):
         every = tuple(range(len(kernel.axes)))
         return Mapping("tile", every, (), (), kernel.body)
@@ -175,12 +175,12 @@ def mapping_of(kernel: LoopKernel, lanes: bool = False) -> Mapping:
 
 
 def _turns(body: Body) -> bool:
-    """Whether all that is done is a copy that turns axes."""
+    """Whether the body is only a copy that transposes axes."""
     return any(isinstance(s, Tiles) and isinstance(s.scheme, Transposed) for s in body)
 
 
 def _of_chunks(kernel: LoopKernel) -> Worker:
-    """Who works on a chunk: all of a block, if its rows do not wait for each other."""
+    """Return the worker of a chunk: a block, if its rows are independent."""
     if _branches(kernel):
         return "alone"
     bound = bound_axes(kernel, scratch=True)
@@ -192,12 +192,12 @@ def _of_chunks(kernel: LoopKernel) -> Worker:
 
 
 def _branches(kernel: LoopKernel) -> bool:
-    """Whether threads may part, so that lanes could not meet again."""
+    """Whether threads may diverge, so that lanes could not synchronise."""
     return any(isinstance(s, When) for s in statements_of(kernel.body))
 
 
 def _columns(kernel: LoopKernel) -> tuple[int, ...]:
-    """Axes that every loop of a chunk has free, where nothing else is done."""
+    """Return axes that every loop of a chunk has free, if there are only loops."""
     loops = [s for s in kernel.body if isinstance(s, Loop)]
     stores = any(isinstance(s, Store) for s in kernel.body)
     if kernel.scratch or stores or any(outer_registers((s,)) for s in loops):
@@ -215,7 +215,7 @@ def _loop_axes(body: Body) -> set[int]:
 
 
 def _wants_lanes(kernel: LoopKernel, body: Body, spread: Sequence[int]) -> bool:
-    """Whether lanes along an inner axis read neighbours, and rows side by side not."""
+    """Whether accesses coalesce along an inner axis at least as often as by rows."""
     bound = bound_axes(kernel, scratch=True)
     inner = [a for a in _loop_axes(body) if a not in bound]
     if not inner:
@@ -231,6 +231,6 @@ def _wants_lanes(kernel: LoopKernel, body: Body, spread: Sequence[int]) -> bool:
 
 
 def by_warps(kernel: LoopKernel, chain: Chain, free: Sequence[int]) -> bool:
-    """Whether the rows of a chunk are better shared by warps than by threads."""
+    """Whether warps should share the rows of a chunk, rather than threads."""
     loops = any(isinstance(s, Loop) for s in chain.body)
     return loops and bool(free) and _wants_lanes(kernel, chain.body, free)

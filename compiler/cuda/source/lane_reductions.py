@@ -1,4 +1,4 @@
-"""Combining the registers of lanes: shuffles within a warp, shared memory beyond.
+"""Combination of the lanes' registers: warp shuffles, shared memory beyond.
 
 A butterfly of shuffles gives every lane the same bits. What warps have is exchanged
 through one shared array of 32 elements per type. Everything is in an order that depends
@@ -22,7 +22,7 @@ MASK = "0xffffffff"  # all lanes take part
 
 
 class LaneWriter:
-    """Writes what the lanes of a `group` do together.
+    """Writer of collective operations of the lanes of a `group`.
 
     The group "warps" is a block whose warps have a value each.
     """
@@ -34,17 +34,17 @@ class LaneWriter:
 
     @property
     def count(self) -> str:
-        """How many lanes there are."""
+        """Number of lanes."""
         return "uint32(32)" if self.group == WARP else "lanes"
 
     def synchronise(self) -> None:
-        """Wait for the other lanes, and see what they have written."""
+        """Write a barrier, after which the other lanes' writes are visible."""
         self.statements.line(
             "cuda.syncwarp()" if self.group == WARP else "cuda.syncthreads()"
         )
 
     def combine(self, combine: str, register: TypedText) -> None:
-        """Give every lane the combination of all lanes' `register`."""
+        """Write the reduction of all lanes' `register`, known to every lane."""
         if self.group != "warps":
             self._butterfly(combine, register)
         if self.group != WARP:
@@ -81,7 +81,7 @@ class LaneWriter:
 
 
 def wire(dtype: DType) -> DType:
-    """The type as which a value passes from lane to lane."""
+    """Return the type in which a value passes from lane to lane."""
     if dtype in (FLOAT32, FLOAT64):
         return dtype
     return INT64 if dtype.itemsize == 8 else INT32

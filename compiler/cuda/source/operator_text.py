@@ -1,4 +1,4 @@
-"""Functions of the kernel language that are one expression of the CUDA subset."""
+"""Functions of the kernel language that are one CUDA expression."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Simple = Callable[[Lines, list[TypedText], DType], TypedText]
 
 
 def _extreme(sign: str) -> Simple:
-    """The larger or smaller; NaN is passed on."""
+    """Return a function to the larger or smaller; NaN is passed on."""
 
     def text(_: Lines, values: list[TypedText], dtype: DType) -> TypedText:
         x, y = (v.text for v in values)
@@ -35,7 +35,7 @@ def _extreme(sign: str) -> Simple:
 
 
 def _shift(sign: str) -> Simple:
-    """Counts outside of [0, width) shift everything out."""
+    """Return a shift; counts outside of [0, width) shift everything out."""
 
     def text(e: Lines, values: list[TypedText], dtype: DType) -> TypedText:
         x, y = (v.text for v in values)
@@ -73,7 +73,7 @@ def _absolute(_: Lines, values: list[TypedText], dtype: DType) -> TypedText:
 
 
 def _size(text: str, dtype: DType) -> str:
-    """The absolute value of a float."""
+    """Return the absolute value of a float."""
     return f"libdevice.fabs{'f' if dtype == FLOAT32 else ''}({text})"
 
 
@@ -113,7 +113,7 @@ def _double_of(_: Lines, values: list[TypedText], dtype: DType) -> TypedText:
 
 
 def _count(e: Lines, values: list[TypedText], dtype: DType) -> TypedText:
-    """The bits that are one in the size of a number."""
+    """Count the one bits of a number's magnitude."""
     size = _absolute(e, values, dtype)
     wide = f"int64(uint64({type_name(unsigned(dtype))}({size.text})))"
     return TypedText(f"libdevice.popcll({wide})", np.dtype(np.int32))
@@ -147,7 +147,7 @@ def _not_at_least(_: Lines, values: list[TypedText], dtype: DType) -> TypedText:
 
 
 def _overflows(_: Lines, values: list[TypedText], dtype: DType) -> TypedText:
-    """The least integer divided by -1 has no result."""
+    """Test for the least integer divided by -1, whose quotient overflows."""
     if dtype.kind != "i":
         return TypedText("False", BOOL, False)
     least = number(-(1 << (8 * dtype.itemsize - 1)), dtype)
@@ -163,7 +163,7 @@ def _opposite(_: Lines, values: list[TypedText], dtype: DType) -> TypedText:
 
 
 def _quotient(_: Lines, values: list[TypedText], dtype: DType) -> TypedText:
-    """Truncated towards zero, from the sizes: Python's division rounds down."""
+    """Divide truncating towards zero, by magnitudes: Python's division rounds down."""
     x, y = (v.text for v in values)
     kind = type_name(dtype)
     if dtype.kind != "i":

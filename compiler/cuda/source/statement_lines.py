@@ -1,4 +1,4 @@
-"""Statements of a kernel as lines of the CUDA subset.
+"""Statements of a kernel in the CUDA subset.
 
 Indices are uint32 and wrap, so that negative strides need no care; values keep their
 own types. Pointers are raw: p0... of operands, s0... of scratch, of which each worker
@@ -41,7 +41,7 @@ CODE, SITE, POSITION, VALUE, EXTENT = range(1, 6)
 
 
 class Statements:
-    """Writes statements; knows what values, registers and sizes are called."""
+    """Writer of statements, with the names of values, registers and sizes."""
 
     def __init__(self, kernel: LoopKernel, writer: Writer) -> None:
         self.kernel = kernel
@@ -55,19 +55,19 @@ class Statements:
         self._registers = 0
 
     def line(self, text: str, comment: str = "") -> None:
-        """One line at the current depth."""
+        """Write a line at the current depth."""
         self.writer.line(text, comment)
 
     # Sizes and places
 
     def dim(self, dim: Dim) -> str:
-        """A size as an int64: a literal, or the name of a symbolic one."""
+        """Return a size as an int64: a literal, or the name of a symbolic one."""
         if isinstance(dim, int):
             return f"int64({dim})"
         return self.sizes.setdefault(dim, f"n{len(self.sizes)}")
 
     def count(self, dim: Dim) -> str:
-        """A size as a uint32; negative ones wrap."""
+        """Return a size as a uint32; negative ones wrap."""
         if isinstance(dim, int):
             return f"uint32({dim & 0xFFFFFFFF})"
         return f"uint32({self.dim(dim)})"
@@ -75,7 +75,7 @@ class Statements:
     def index(
         self, strides: Sequence[Dim], offset: Dim, dynamic: tuple[int, Dim] | None
     ) -> str:
-        """``offset + sum(strides * indices) + dynamic`` as a uint32."""
+        """Return ``offset + sum(strides * indices) + dynamic`` as a uint32."""
         terms = [
             f"i{axis}" if stride == 1 else f"i{axis} * {self.count(stride)}"
             for axis, stride in enumerate(strides)
@@ -92,7 +92,7 @@ class Statements:
         return f"uint32({' + '.join(terms)})"
 
     def place(self, access: Access) -> str:
-        """``pointer[index]``."""
+        """Return ``pointer[index]``."""
         where = self.index(access.strides, access.offset, access.dynamic)
         if access.operand >= 0:
             operand = self.kernel.operands[access.operand]
@@ -104,7 +104,7 @@ class Statements:
         return f"s{area}[uint32({self.worker} * {extent} + {where})]"
 
     def decode(self, axes: Sequence[int], position: str) -> None:
-        """The indices of `axes` from their flat position, the last axis fastest."""
+        """Write the indices of `axes` from their flat position, last axis fastest."""
         if len(axes) == 1:
             self.line(f"i{axes[0]} = {position}")
             return
@@ -119,14 +119,14 @@ class Statements:
     # Values
 
     def define(self, value: int, text: str, dtype: DType, comment: str = "") -> None:
-        """A new name for a value."""
+        """Write the definition of a value under a new name."""
         name = f"v{self._count}"
         self._count += 1
         self.line(f"{name} = {text}", comment)
         self.values[value] = TypedText(name, dtype)
 
     def start(self, value: int, combine: str, dtype: DType) -> TypedText:
-        """A register that holds the identity of `combine`."""
+        """Write a register that holds the identity of `combine`."""
         name, dtype = f"r{self._registers}", computed(dtype)
         self._registers += 1
         self.line(f"{name} = {self.identity(combine, dtype)}")
@@ -134,11 +134,11 @@ class Statements:
         return self.values[value]
 
     def identity(self, combine: str, dtype: DType) -> str:
-        """The literal that `combine` leaves everything else as it is with."""
+        """Return the literal of the identity of `combine`."""
         return number(identity(combine, dtype), dtype)  # type: ignore[arg-type]
 
     def combine(self, combine: str, register: TypedText, value: TypedText) -> None:
-        """Combine a value into a register."""
+        """Write the combination of a value into a register."""
         assert register.dtype is not None
         converted = TypedText(
             self.expressions.converted(value, register.dtype), register.dtype
@@ -147,7 +147,7 @@ class Statements:
         self.line(f"{register.text} = {text}")
 
     def write(self, statement: Statement) -> None:
-        """The lines of a statement other than a loop."""
+        """Write a statement other than a loop."""
         match statement:
             case Number(result, value, dtype):
                 self.values[result] = TypedText(
@@ -178,7 +178,7 @@ class Statements:
                 raise NotInSubset(f"the statement {type(statement).__name__}")
 
     def kept_as(self, access: Access) -> DType:
-        """The dtype of the elements that an access reaches."""
+        """Return the dtype of the elements that an access reaches."""
         if access.operand < 0:
             return self.kernel.scratch[-1 - access.operand].dtype
         return self.kernel.operands[access.operand].dtype
@@ -198,7 +198,7 @@ class Statements:
         self.define(compute.result, text, dtype, self._origin(compute.site))
 
     def _call(self, function: Foreign, compute: Compute) -> None:
-        """A function of the user's, which gives its result and whether it raised."""
+        """Write a call of a user's function, which returns result and failure flag."""
         self.functions[function] = None
         *args, position = (self.values[number] for number in compute.args)
         given = ", ".join(value.text for value in args)
@@ -248,7 +248,7 @@ class Statements:
     def _report(
         self, kind: int, site: str, position: str, value: str, extent: str
     ) -> None:
-        """Under the lock; kept only if it is the first or of a lower place.
+        """Write a report under the lock; only the first, or a lower place, is kept.
 
         The lock is given back inside of the loop that waits for it: lanes that have to
         meet behind the loop then never wait for one that holds it.
@@ -272,5 +272,5 @@ class Statements:
 
 
 def _rounded(value: float | int | bool, dtype: DType) -> float | int | bool:
-    """A number as `dtype` holds it."""
+    """Round a number to `dtype`."""
     return float(dtype.type(value)) if is_half(dtype) else value

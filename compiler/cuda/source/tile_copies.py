@@ -1,4 +1,4 @@
-"""Copies that read along one axis and write along another, by tiles in shared memory.
+"""Tiled transposing copies through shared memory.
 
 A block reads a tile of 32 x 32 elements row by row and writes it column by column, so
 that neighbouring threads touch neighbouring elements on both sides. Rows of the tile
@@ -18,7 +18,7 @@ ELEMENTS = EDGE * ROW
 
 
 def write_transposed(statements: Statements, scheme: Transposed) -> str:
-    """The lines of such a copy; returns the type of the elements of `tile`."""
+    """Write the lines of such a copy; return the type of the elements of `tile`."""
     kernel, line = statements.kernel, statements.line
     temporary = statements.expressions.temporary
     across, down = scheme.across, scheme.down

@@ -1,4 +1,4 @@
-"""sin, cos and tan of float32 for the CUDA target, without float64.
+"""float32 sin, cos and tan for the CUDA target, without float64.
 
 libdevice reduces far arguments with a float64 multiplication. Here it is Payne and
 Hanek's method in integers: 2/pi as words of 32 bits, shifted by the exponent, times the

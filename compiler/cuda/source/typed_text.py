@@ -1,4 +1,4 @@
-"""Values of the CUDA subset: text with its type, literals and conversions.
+"""Typed values of the CUDA subset: text with its type, literals, conversions.
 
 Numba promotes int32 + int32 to int64, has no C conversions and raises where we want a
 value, so every expression is typed here and the text says which type each result has.
@@ -27,11 +27,11 @@ class TypedText:
 
 
 class NotInSubset(Exception):
-    """What the CUDA target has no text for."""
+    """Error for code that the CUDA target cannot express."""
 
 
 def number(value: float | int | bool, dtype: DType) -> str:
-    """A literal of `dtype`.
+    """Return a literal of `dtype`.
 
     >>> from staticgrad.ir.types import BOOL, FLOAT32, INT64
     >>> number(0.1, FLOAT32), number(-1, INT64), number(True, BOOL)
@@ -53,17 +53,17 @@ def number(value: float | int | bool, dtype: DType) -> str:
 
 
 def signed(dtype: DType) -> DType:
-    """The signed integer type of the same width."""
+    """Return the signed integer type of the same width."""
     return np.dtype(f"int{8 * dtype.itemsize}")
 
 
 def unsigned(dtype: DType) -> DType:
-    """The unsigned integer type of the same width."""
+    """Return the unsigned integer type of the same width."""
     return np.dtype(f"uint{8 * dtype.itemsize}")
 
 
 def memory_name(dtype: DType) -> str:
-    """How elements lie in memory: bools as bytes, halves as their bits.
+    """Return the type of elements in memory: bools as bytes, halves as their bits.
 
     >>> from staticgrad.ir.types import BOOL, FLOAT32
     >>> memory_name(BOOL), memory_name(FLOAT32)
@@ -75,7 +75,7 @@ def memory_name(dtype: DType) -> str:
 
 
 def binary(sign: str, x: TypedText, y: TypedText) -> TypedText:
-    """``x sign y`` of two values of one type."""
+    """Return ``x sign y`` of two values of one type."""
     dtype = x.dtype
     assert dtype is not None
     if dtype == BOOL:
@@ -86,14 +86,14 @@ def binary(sign: str, x: TypedText, y: TypedText) -> TypedText:
 
 
 class Lines:
-    """Writes the lines that have to be ahead of an expression to `writer`."""
+    """Writer of the lines that precede an expression."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         self._temporaries = 0
 
     def converted(self, x: TypedText, target: DType) -> str:
-        """The text of x as `target`: floats to integers as x86 does it."""
+        """Return the text of x as `target`; floats become integers as on x86."""
         if x.number is not None and x.dtype is None:
             return number(x.number, target)
         source = x.dtype
@@ -110,20 +110,20 @@ class Lines:
         return self._whole(self.named(x), source, target)
 
     def named(self, x: TypedText) -> TypedText:
-        """The same value as a name or a literal, so that it can be used twice."""
+        """Return the same value as a name or a literal, usable twice."""
         if x.text.isidentifier() or x.number is not None:
             return x
         return TypedText(self.temporary(x.text), x.dtype)
 
     def temporary(self, text: str) -> str:
-        """A new name with that value."""
+        """Write a new name for a value and return it."""
         name = f"t{self._temporaries}"
         self._temporaries += 1
         self.writer.line(f"{name} = {text}")
         return name
 
     def _whole(self, x: TypedText, source: DType, target: DType) -> str:
-        """A float towards zero; the least integer where it does not fit."""
+        """Truncate a float; the least integer where it does not fit."""
         if target == _UINT64:
             limit = number(2.0**63, source)
             large = self.temporary(f"({x.text} >= {limit})")

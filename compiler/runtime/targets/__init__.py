@@ -1,1 +1,1 @@
-"""The targets: what turns a computation into numbers."""
+"""Targets: back ends that run a Schedule or a Graph."""

@@ -44,13 +44,13 @@ MOST_SIZES = 64  # sets of sizes whose plan and frames are kept
 MOST_IDLE = 16  # frames kept per set of sizes
 
 
-BEAT = 0.1  # seconds that a repetition runs before Python looks for signals
-FIRST_BEAT = 256  # runs, as long as it is not known how long one takes
+BEAT = 0.1  # seconds between checks for signals in a repetition
+FIRST_BEAT = 256  # runs before the time of one is known
 
 
 @dataclass(slots=True)
 class FramePool:
-    """A program for some sizes and its idle entries.
+    """Program for some sizes and its idle entries.
 
     `machine` runs it; `results` are what makes each output, its shape and dtype.
     """
@@ -61,18 +61,18 @@ class FramePool:
     idle: deque[Entry] = field(default_factory=deque)
 
     def outputs(self) -> list[Array]:
-        """Arrays for the outputs of a call."""
+        """Return arrays for the outputs of a call."""
         return [make(shape, dtype) for make, shape, dtype in self.results]
 
     def take(self, kinds: Kinds) -> Entry:
-        """An entry that no other call uses, for inputs of these kinds."""
+        """Return an entry that no other call uses, for inputs of these kinds."""
         try:
             return self.idle.pop()
         except IndexError:
             return Entry(Frame(self.sized), kinds)
 
     def give(self, entry: Entry) -> None:
-        """Put an entry back that `take` gave."""
+        """Put back an entry that `take` gave."""
         if len(self.idle) < MOST_IDLE:
             self.idle.append(entry)
 
@@ -92,7 +92,7 @@ class CpuTarget(Target):
         require: Callable[[Mapping[str, int]], None] = accept,
         fit: Callable[[Mapping[str, int]], Schedule] | None = None,
     ) -> None:
-        """`fit` gives another Schedule of the same results for given sizes."""
+        """Make the target; `fit` returns another Schedule of the same results."""
         self._machine = vm.load()
         self.code: NativeCode = compile_schedule(schedule, checked)
         self.planned: deque[Plan] = deque(maxlen=MOST_SIZES)
@@ -107,7 +107,7 @@ class CpuTarget(Target):
         self.writing = fork_safe_lock() if writes else None
 
     def route(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> Route:
-        """The way of arrays with the shapes of `arrays`, which give `sizes`."""
+        """Return the Route of arrays shaped as `arrays`, which give `sizes`."""
         kinds = tuple((array.dtype, array.shape) for array in arrays)
         return Route(self, self.pool(sizes), kinds)
 
@@ -116,7 +116,7 @@ class CpuTarget(Target):
         return self.route(arrays, sizes).run(arrays)
 
     def bind(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> BoundFrame:
-        """A frame whose arguments and outputs stay where they are."""
+        """Return a frame with fixed arguments and outputs."""
         return BoundFrame(self, arrays, sizes)
 
     def run(self, machine: Machine, frame: Frame, pc: int) -> int:
@@ -141,7 +141,7 @@ class CpuTarget(Target):
         return Frame(self.pool(sizes).sized)
 
     def plan(self, sizes: Mapping[str, int]) -> Plan:
-        """Where everything lies for `sizes`."""
+        """Return the memory plan for `sizes`."""
         return self.pool(sizes).sized.plan
 
     def explain(self, inputs: Sequence[Input], notes: Sequence[str]) -> str:
@@ -164,7 +164,7 @@ class CpuTarget(Target):
         return profile(pool.machine, frame, pool.sized, self.writing, times)
 
     def pool(self, sizes: Mapping[str, int]) -> FramePool:
-        """The program for `sizes`, planned at their first use."""
+        """Return the program for `sizes`, planned at their first use."""
         key = tuple(sizes.items())
         with self._planning:
             pool = self._pools.get(key) or self._planned(sizes)
@@ -193,7 +193,7 @@ class CpuTarget(Target):
 
 
 class Route:
-    """Calls with arrays of the same shapes as before: nothing is looked up anew."""
+    """Fast path for arrays of the same shapes as before: no lookups."""
 
     __slots__ = ("_kinds", "_pool", "_target")
 
@@ -217,7 +217,7 @@ class Route:
         return True
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Fresh outputs for `arrays`, which are known to fit."""
+        """Run on `arrays`, which are known to fit, into fresh outputs."""
         pool = self._pool
         outputs = pool.outputs()
         entry = pool.take(self._kinds)
@@ -230,7 +230,7 @@ class Route:
         return outputs
 
     def try_to_run(self, arrays: Sequence[Any]) -> list[Array] | None:
-        """Fresh outputs for `arrays`; None if they do not fit."""
+        """Run on `arrays`; return None if they do not fit."""
         if len(arrays) != len(self._kinds):
             return None
         pool = self._pool
@@ -249,7 +249,7 @@ class Route:
 def _made(
     buffer: Buffer, sizes: Mapping[str, int]
 ) -> tuple[Callable[..., Array], tuple[int, ...], np.dtype[Any]]:
-    """What makes an output; where it is small NumPy does, in a tenth of the time."""
+    """Return the allocator of an output; NumPy's is ten times faster for small ones."""
     shape = tuple(evaluate(dim, sizes) for dim in buffer.shape)
     is_large = math.prod(shape) * buffer.dtype.itemsize >= LARGE
     return aligned_empty if is_large else np.empty, shape, buffer.dtype
@@ -280,10 +280,10 @@ class BoundFrame(Runner):
         self._beat = FIRST_BEAT
 
     def run(self) -> None:
-        """Write the outputs anew."""
+        """Compute the outputs again."""
         if AWAY:
             bring_home()
-        with self._lock:  # by itself safe against Ctrl-C, as acquire() is not
+        with self._lock:  # safe against Ctrl-C, unlike acquire()
             code = self._machine(self._pc, self._stop)
         if code > vm.FINISHED:
             self._fail()
@@ -294,7 +294,7 @@ class BoundFrame(Runner):
         result: Any,
         make: Callable[[], Any] | None,
     ) -> Callable[[], Any] | None:
-        """One native call, where the machine needs no help from Python."""
+        """Return one native call, where the machine needs no help from Python."""
         if self._machine is not vm.load():
             return None
         failed = guarded(self._fail)

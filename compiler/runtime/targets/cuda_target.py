@@ -1,4 +1,4 @@
-"""The cuda target: generated kernels and cuBLAS on a GPU, replayed as one graph.
+"""The cuda target: generated kernels and cuBLAS on a GPU, run as a captured graph.
 
 Parameters and states stay on the device; a call uploads its inputs, replays and reads
 its outputs. The plan is the cpu's, with chunks for a GPU.
@@ -44,7 +44,7 @@ MOST_SIZES = 8  # sets of sizes whose device memory and graph are kept
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The code for some sizes, its plan, and its constants on the device."""
+    """Code for some sizes, its plan, and its constants on the device."""
 
     code: CudaCode
     plan: Plan
@@ -66,7 +66,7 @@ class CudaTarget(Target):
         require: Callable[[Mapping[str, int]], None] = accept,
         fit: Callable[[Mapping[str, int]], Schedule] | None = None,
     ) -> None:
-        """`fit` gives another Schedule of the same results for given sizes."""
+        """Make the target; `fit` returns another Schedule of the same results."""
         self.device = device
         self.code = cuda_code(schedule, checked)
         self.planned: deque[Plan] = deque(maxlen=MOST_SIZES)
@@ -91,7 +91,7 @@ class CudaTarget(Target):
             raise refused(loop, error) from error
 
     def _uploaded(self, code: CudaCode) -> DeviceMemory[int]:
-        """The constants, on the device as long as a frame reads them."""
+        """Return the constants on the device, kept while a frame reads them."""
         values = code.constants
         memory = DeviceMemory(
             self.device, {n: value.nbytes for n, value in values.items()}
@@ -119,7 +119,7 @@ class CudaTarget(Target):
         return "\n\n".join(dict.fromkeys(s.text for s in self.code.sources if s))
 
     def plan(self, sizes: Mapping[str, int]) -> Plan:
-        """Where everything lies for `sizes`."""
+        """Return the memory plan for `sizes`."""
         return self._planned(sizes).plan
 
     def _planned(self, sizes: Mapping[str, int]) -> Planned:
@@ -137,7 +137,7 @@ class CudaTarget(Target):
         return self._plans[key]
 
     def frame(self, sizes: Mapping[str, int]) -> CudaFrame:
-        """The frame for `sizes`, made at their first use."""
+        """Return the frame for `sizes`, made at their first use."""
         key = tuple(sizes.items())
         frame = self._frames.get(key)
         if frame is None:
@@ -150,20 +150,20 @@ class CudaTarget(Target):
     def new_frame(
         self, sizes: Mapping[str, int], status: int | None = None
     ) -> CudaFrame:
-        """A frame of its own, for other programs; see CudaFrame for `status`."""
+        """Return a frame of its own, for other programs; see CudaFrame for `status`."""
         found = self._planned(sizes)
         sized = launches(found.code, found.plan, self.device)
         return CudaFrame(sized, self.device, found.constants, status)
 
     def call(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
-        """Fresh outputs for `arrays`; updates are applied on the device."""
+        """Run on `arrays` into fresh outputs; updates are applied on the device."""
         with self._running:
             return self.frame(sizes).call(arrays)
 
     def call_on_device(
         self, arrays: Sequence[Array | DeviceArray], sizes: Mapping[str, int]
     ) -> list[DeviceArray]:
-        """As `call`, with outputs that stay on the device."""
+        """Run as `call`, with outputs that stay on the device."""
         with self._running:
             return self.frame(sizes).call_on_device(arrays)
 
@@ -179,5 +179,5 @@ class CudaTarget(Target):
 
 
 def device_in_use() -> Device:
-    """The device for which executables are made: the first GPU, if no other is set."""
+    """Return the device for executables: by default the first GPU."""
     return current(open_device)

@@ -1,8 +1,8 @@
-"""The reference target: a Graph as built, node by node, with NumPy.
+"""The reference target: a Graph as built, evaluated node by node with NumPy.
 
 It is the oracle of all tests, so it uses nothing of the compiler: no pass has touched
-the graph, by_mode is resolved here, and only the side that the mode asks for is
-computed. Each result is compared with what the type rules promised.
+the graph, by_mode is resolved here, and only the branch of the mode is evaluated. Each
+result is checked against its inferred type.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Values: TypeAlias = dict[Tensor, Array]
 def run(
     graph: Graph, mode: ModeName, inputs: Mapping[str, Array]
 ) -> tuple[list[Array], list[tuple[Stored, Array]]]:
-    """The outputs of `graph`, and the new value of each leaf that it updates.
+    """Return the outputs of `graph`, and the new value of each leaf that it updates.
 
     `inputs` maps names to arrays of the inputs' own dtypes. Nothing is written: the
     caller applies the updates. Raises IndexOutOfRange for a bad index, ShapeError where
@@ -51,7 +51,7 @@ def compute(
     given: Mapping[Tensor, Array],
     sizes: Mapping[str, int] | None = None,
 ) -> Values:
-    """The value of every tensor that the roots need; `given` holds the inputs'.
+    """Evaluate every tensor that the roots need; `given` holds the inputs' values.
 
     `sizes` are the symbols' values, which otherwise follow from the inputs.
     """
@@ -66,7 +66,7 @@ def compute(
 
 
 def bind_sizes(inputs: Sequence[Input], arrays: Sequence[Array]) -> dict[str, int]:
-    """The value of each symbol, from the shapes of `arrays`, which fit `inputs`."""
+    """Return the value of each symbol, from the shapes of `arrays`."""
     sizes: dict[str, int] = {}
     for leaf, array in zip(inputs, arrays, strict=True):
         if array.ndim != leaf.ndim:
@@ -89,7 +89,7 @@ def _misfit(leaf: Input, array: Array) -> ShapeError:
 
 
 def needed(roots: Sequence[Tensor], mode: ModeName) -> list[Node]:
-    """The nodes that `roots` need in `mode`, each after those that it reads."""
+    """Return the nodes that `roots` need in `mode`, each after those that it reads."""
     order: list[Node] = []
     done: set[Node] = set()
     stack = [(root.node, False) for root in reversed(roots)]
@@ -107,7 +107,7 @@ def needed(roots: Sequence[Tensor], mode: ModeName) -> list[Node]:
 
 
 def read(node: Node, mode: ModeName) -> tuple[Tensor, ...]:
-    """The inputs that `node` reads in `mode`."""
+    """Return the inputs that `node` reads in `mode`."""
     if isinstance(node.op.code, Mode):
         return (node.inputs[0 if mode == "train" else 1],)
     return node.inputs
@@ -151,7 +151,7 @@ def _apply(
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """A nested graph as a function of its inputs, in order.
+    """Nested graph as a function of its inputs, in order.
 
     `results` are shape and dtype of what it gives.
     """
@@ -183,7 +183,7 @@ def _bound(value: Any, sizes: Mapping[str, int]) -> Any:
 
 
 def check_index(node: Node, index: Array, extent: int, wrap: bool) -> Array:
-    """`index` wrapped to ``0..extent-1`` as int64; IndexOutOfRange if out."""
+    """Return `index` wrapped to ``0..extent-1`` as int64; IndexOutOfRange if out."""
     lowest = f"-{extent}" if wrap and extent else "0"
     bad = (index < -extent if wrap else index < 0) | (index >= extent)
     if bad.any():

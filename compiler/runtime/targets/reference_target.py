@@ -1,4 +1,4 @@
-"""The reference target: reference.py behind the interface of the cpu target."""
+"""Reference target: reference.py behind the interface of the cpu target."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ReferenceTarget(Target):
         self._writing = fork_safe_lock()
 
     def call(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
-        """Fresh outputs for `arrays`; updates are applied."""
+        """Run on `arrays` into fresh outputs; apply updates."""
         self._require(sizes)
         names = [leaf.name for leaf in self.graph.inputs]
         given = dict(zip(names, arrays, strict=True))

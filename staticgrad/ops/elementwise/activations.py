@@ -48,7 +48,7 @@ def _gelu(x: Array) -> Array:
 
 
 def _gelu_derivative(g: Tensor, y: Tensor, x: Tensor) -> Tensor:
-    """dy/dx = Phi(x) + x phi(x)."""
+    """Differentiate gelu: dy/dx = Phi(x) + x phi(x)."""
     density = exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
     return g * (erfc(x * -math.sqrt(0.5)) * 0.5 + where(abs(x) < 50, x, 0) * density)
 
@@ -63,7 +63,7 @@ GELU = elementary(
 
 
 def relu(x: ArrayLike) -> Tensor:
-    """``max(x, 0)``; NaN stays NaN; the derivative at 0 is 0.
+    """Return ``max(x, 0)``; NaN stays NaN; the derivative at 0 is 0.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.relu([-1.0, 2.0]), target="reference")()
@@ -75,7 +75,9 @@ def relu(x: ArrayLike) -> Tensor:
 
 
 def leaky_relu(x: ArrayLike, negative_slope: float = 0.01) -> Tensor:
-    """X above 0, ``negative_slope * x`` up to 0, where the derivative is the slope.
+    """Leaky ReLU: ``x`` above 0, ``negative_slope * x`` up to 0.
+
+    The derivative at 0 is `negative_slope`.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.leaky_relu([-1.0, 2.0], 0.5), target="reference")()
@@ -87,7 +89,9 @@ def leaky_relu(x: ArrayLike, negative_slope: float = 0.01) -> Tensor:
 
 @widened
 def elu(x: ArrayLike, alpha: float = 1.0) -> Tensor:
-    """X above 0, ``alpha * (exp(x) - 1)`` up to 0, where the derivative is alpha.
+    """Exponential linear unit: ``x`` above 0, ``alpha * (exp(x) - 1)`` up to 0.
+
+    The derivative at 0 is `alpha`.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.elu([-1.0, 2.0]), target="reference")()
@@ -99,7 +103,7 @@ def elu(x: ArrayLike, alpha: float = 1.0) -> Tensor:
 
 @widened
 def silu(x: ArrayLike) -> Tensor:
-    """``x * sigmoid(x)``.
+    """Return ``x * sigmoid(x)``.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.silu([-1.0, 2.0]), target="reference")()
@@ -111,7 +115,9 @@ def silu(x: ArrayLike) -> Tensor:
 
 @widened
 def gelu(x: ArrayLike, approximate: str = "none") -> Tensor:
-    """X times the normal distribution function; by tanh if `approximate` is "tanh".
+    """Gaussian error linear unit: ``x Phi(x)``, Phi the normal distribution function.
+
+    With `approximate` "tanh", Phi is approximated by a tanh.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.gelu([-1.0, 2.0]), target="reference")()
@@ -130,7 +136,7 @@ def gelu(x: ArrayLike, approximate: str = "none") -> Tensor:
 
 @widened
 def logaddexp(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``log(exp(x1) + exp(x2))``, without overflow.
+    """Return ``log(exp(x1) + exp(x2))``, without overflow.
 
     The larger argument h and the smaller l are chosen, not computed, so that
     h + log1p(exp(l - h)) has exact derivatives, where they are equal too.
@@ -150,7 +156,7 @@ def clip(
     a: ArrayLike, a_min: ArrayLike | None = None, a_max: ArrayLike | None = None,
     *, min: ArrayLike | None = None, max: ArrayLike | None = None,
 ) -> Tensor:  # fmt: skip
-    """`a` moved into [a_min, a_max]; None is no bound; NaN stays NaN.
+    """Clamp `a` to [a_min, a_max]; None is no bound; NaN stays NaN.
 
     The gradient passes within the bounds, bounds included, and to a bound where it is
     taken.
@@ -178,9 +184,10 @@ def nan_to_num(
     posinf: float | None = None,
     neginf: float | None = None,
 ) -> Tensor:
-    """`x` with NaN, inf and -inf replaced; by default by 0 and the largest numbers.
+    """Return `x` with NaN, inf and -inf replaced.
 
-    The gradient is 0 where a value is replaced. `copy` is there for NumPy's sake.
+    The defaults are 0 and the largest finite numbers. The gradient is 0 where a value
+    is replaced. `copy` is there for NumPy's sake.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.nan_to_num([1.0, float("nan")]), target="reference")()
@@ -204,7 +211,7 @@ def isclose(
     atol: float = 1e-8,
     equal_nan: bool = False,
 ) -> Tensor:
-    """True where ``|a - b| <= atol + rtol * |b|``, or both are the same infinity.
+    """Return True where ``|a - b| <= atol + rtol * |b|``, or for equal infinities.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.isclose([1.0, 2.0], [1.0, 2.1]), target="reference")()
@@ -217,7 +224,7 @@ def isclose(
 
 
 def heaviside(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """0 below 0, `x2` at 0, 1 above 0; the derivative in x1 is 0.
+    """Return 0 below 0, `x2` at 0, 1 above 0; the derivative in x1 is 0.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.heaviside([-1.0, 0.0, 2.0], 0.5), target="reference")()
@@ -229,7 +236,7 @@ def heaviside(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def isneginf(x: ArrayLike) -> Tensor:
-    """True where x is -inf.
+    """Return True where x is -inf.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.isneginf([1.0, float("-inf")]), target="reference")()
@@ -239,7 +246,7 @@ def isneginf(x: ArrayLike) -> Tensor:
 
 
 def isposinf(x: ArrayLike) -> Tensor:
-    """True where x is inf.
+    """Return True where x is inf.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.isposinf([1.0, float("inf")]), target="reference")()

@@ -71,7 +71,7 @@ MAY_BE_INFINITE = frozenset(("divide", "log", "log1p", "log2", "log10", "power")
 
 
 def _times(g: Tensor, factor: Tensor) -> Tensor:
-    """``g * factor``, in which a 0 of g wins if the factor may be infinite."""
+    """Return ``g * factor``, 0 where g is 0 if the factor may be infinite."""
     if is_float(g.dtype) and factor.op.name in MAY_BE_INFINITE:
         return guarded_multiply(g, factor)
     return g * factor
@@ -134,12 +134,12 @@ SIGN = define(
 
 
 def binary(op: Op, x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """`op` on the promoted arguments."""
+    """Return `op` on the promoted arguments."""
     return apply(op, *promoted(x1, x2))
 
 
 def add(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 + x2``, element by element; of bools, or.
+    """Return ``x1 + x2``, element by element; of bools, or.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.add([1, 2], 3), target="reference")()
@@ -149,7 +149,7 @@ def add(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def subtract(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 - x2``, element by element; DTypeError for bools.
+    """Return ``x1 - x2``, element by element; DTypeError for bools.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.subtract([1, 2], 3), target="reference")()
@@ -159,7 +159,7 @@ def subtract(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def multiply(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 * x2``, element by element; of bools, and.
+    """Return ``x1 * x2``, element by element; of bools, and.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.multiply([1, 2], 3), target="reference")()
@@ -169,7 +169,7 @@ def multiply(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def negative(x: ArrayLike) -> Tensor:
-    """``-x``; DTypeError for bools.
+    """Return ``-x``; DTypeError for bools.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.negative([1, -2]), target="reference")()
@@ -179,7 +179,7 @@ def negative(x: ArrayLike) -> Tensor:
 
 
 def positive(x: ArrayLike) -> Tensor:
-    """``+x``, a copy.
+    """Return ``+x``, a copy.
 
     >>> import staticgrad as sg
     >>> print(sg.positive([1, -2]).type)
@@ -189,7 +189,7 @@ def positive(x: ArrayLike) -> Tensor:
 
 
 def absolute(x: ArrayLike) -> Tensor:
-    """``|x|``; the derivative at 0 is 0.
+    """Return ``|x|``; the derivative at 0 is 0.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.absolute([1, -2]), target="reference")()
@@ -199,7 +199,7 @@ def absolute(x: ArrayLike) -> Tensor:
 
 
 def fabs(x: ArrayLike) -> Tensor:
-    """``|x|`` as a float; integers become floats, as in NumPy.
+    """Return ``|x|`` as a float; integers become floats, as in NumPy.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.fabs(np.array([1, -2])), target="reference")()
@@ -209,7 +209,7 @@ def fabs(x: ArrayLike) -> Tensor:
 
 
 def sign(x: ArrayLike) -> Tensor:
-    """-1, 0 or 1 as the sign of x; NaN stays NaN; the derivative is 0.
+    """Return -1, 0 or 1 as the sign of x; NaN stays NaN; the derivative is 0.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.sign([5, 0, -2]), target="reference")()
@@ -219,7 +219,7 @@ def sign(x: ArrayLike) -> Tensor:
 
 
 def small_if_bool(*values: ArrayLike) -> tuple[Tensor, ...]:
-    """Promoted values; bools as int8, as NumPy's // % ** treat them."""
+    """Return promoted values; bools as int8, as NumPy's // % ** treat them."""
     tensors = promoted(*values)
     if kind_of(tensors[0].dtype) == "b":
         return tuple(cast(t, np.int8) for t in tensors)

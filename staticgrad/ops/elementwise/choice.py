@@ -40,7 +40,7 @@ Array = npt.NDArray[Any]
 
 
 def _shared(g: Tensor, chosen: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """The cotangent of an argument that was `chosen`, half of it at a tie."""
+    """Return the cotangent of an argument that was `chosen`, half of it at a tie."""
     part = named("where", chosen, g, g * 0.5)
     return named("where", named("logical_or", chosen, x == y), part, as_tensor(0, g))
 
@@ -120,7 +120,7 @@ WHERE = define(
 
 
 def maximum(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """The larger of two, NaN if one is; at a tie each gets half of the gradient.
+    """Return the larger of two, NaN if one is; at a tie each gets half the gradient.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.maximum([1, 3], 2), target="reference")()
@@ -130,7 +130,7 @@ def maximum(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def minimum(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """The smaller of two, NaN if one is; at a tie each gets half of the gradient.
+    """Return the smaller of two, NaN if one is; at a tie each gets half the gradient.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.minimum([1, 3], 2), target="reference")()
@@ -142,7 +142,7 @@ def minimum(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 def where(
     condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None = None
 ) -> Tensor:
-    """`x` where the condition is not 0, else `y`; both are computed.
+    """Return `x` where the condition is not 0, else `y`; both are computed.
 
     NumPy's form with a condition only is refused: the size of its result is data.
 

@@ -94,7 +94,7 @@ def _compared(op: Op, x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def _comparable(x1: ArrayLike, x2: ArrayLike) -> tuple[ArrayLike, ArrayLike]:
-    """The arguments, where a Python integer too large for the other's dtype is a float.
+    """Return the arguments; a Python integer out of the other's range is a float.
 
     NumPy compares such a number as the number that it is.
     """
@@ -112,7 +112,7 @@ def _comparable(x1: ArrayLike, x2: ArrayLike) -> tuple[ArrayLike, ArrayLike]:
 
 
 def equal(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 == x2``, element by element.
+    """Return ``x1 == x2``, element by element.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.equal([1, 2], 2), target="reference")()
@@ -122,7 +122,7 @@ def equal(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def not_equal(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 != x2``, element by element.
+    """Return ``x1 != x2``, element by element.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.not_equal([1, 2], 2), target="reference")()
@@ -132,7 +132,7 @@ def not_equal(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def less(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 < x2``, element by element.
+    """Return ``x1 < x2``, element by element.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.less([1, 2], 2), target="reference")()
@@ -142,7 +142,7 @@ def less(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def less_equal(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 <= x2``, element by element.
+    """Return ``x1 <= x2``, element by element.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.less_equal([1, 3], 2), target="reference")()
@@ -152,7 +152,7 @@ def less_equal(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def greater(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 > x2``, element by element.
+    """Return ``x1 > x2``, element by element.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.greater([1, 3], 2), target="reference")()
@@ -162,7 +162,7 @@ def greater(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def greater_equal(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 >= x2``, element by element.
+    """Return ``x1 >= x2``, element by element.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.greater_equal([1, 2], 2), target="reference")()
@@ -179,7 +179,7 @@ def _tested(op: Op, x: ArrayLike, otherwise: bool) -> Tensor:
 
 
 def isnan(x: ArrayLike) -> Tensor:
-    """True where x is NaN.
+    """Return True where x is NaN.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.isnan([1.0, float("nan")]), target="reference")()
@@ -189,7 +189,7 @@ def isnan(x: ArrayLike) -> Tensor:
 
 
 def isinf(x: ArrayLike) -> Tensor:
-    """True where x is inf or -inf.
+    """Return True where `x` is inf or -inf.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.isinf([1.0, float("-inf")]), target="reference")()
@@ -199,7 +199,7 @@ def isinf(x: ArrayLike) -> Tensor:
 
 
 def isfinite(x: ArrayLike) -> Tensor:
-    """True where x is neither NaN nor infinite.
+    """Return True where x is neither NaN nor infinite.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.isfinite([1.0, float("nan")]), target="reference")()

@@ -28,7 +28,7 @@ from staticgrad.ops.rules import (
 
 
 def _divide_vjp(g: Tensor, z: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """dz/dx = 1 / y; dz/dy = -z / y."""
+    """Differentiate a quotient: dz/dx = 1 / y; dz/dy = -z / y."""
     dx = guarded_divide(g, y)
     return dx, -guarded_multiply(dx, z)
 
@@ -46,7 +46,7 @@ DIVIDE = define(
 
 
 def division_samples() -> list[Sample]:
-    """Division samples; a quotient near a whole number has no derivative there."""
+    """Return samples of division; near whole quotients there is no derivative."""
     x, y = np.array([[5.3, -5.3], [7.9, 0.4]]), np.array([2.1, -0.7])
     exact = np.array([1.0, -1.0, 6.0, -6.0, 0.0, -0.0, 5.5])
     by = np.array([0.1, 0.1, 3.0, 3.0, 2.0, 2.0, -2.0])
@@ -92,7 +92,7 @@ REMAINDER = define(
 
 
 def divide(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 / x2``, element by element; a float64 if both are integers or bools.
+    """Return ``x1 / x2``, element by element; a float64 if both are integers or bools.
 
     Where a masked-out division by zero has the cotangent 0, its gradient is 0.
 
@@ -104,7 +104,7 @@ def divide(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def true_divide(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """The same as `divide`.
+    """Return the same as `divide`.
 
     >>> import staticgrad as sg
     >>> print(sg.true_divide(1, [2, 3]).type)
@@ -114,7 +114,7 @@ def true_divide(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def floor_divide(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """The largest whole number <= ``x1 / x2``; of integers, 0 where x2 is 0.
+    """Return the largest whole number <= ``x1 / x2``; of integers, 0 where x2 is 0.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.floor_divide([7, -7], 2), target="reference")()
@@ -124,7 +124,7 @@ def floor_divide(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def remainder(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 - floor_divide(x1, x2) * x2``, with the sign of x2; Python's ``%``.
+    """Return ``x1 - floor_divide(x1, x2) * x2``, with the sign of x2; Python's ``%``.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.remainder([7, -7], 3), target="reference")()
@@ -134,7 +134,7 @@ def remainder(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def reciprocal(x: ArrayLike) -> Tensor:
-    """``1 / x`` of floats.
+    """Return ``1 / x`` of floats.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.reciprocal([2.0, 4.0]), target="reference")()

@@ -91,7 +91,7 @@ XLOGY = define(
 
 
 def exp2(x: ArrayLike) -> Tensor:
-    """``2 ** x``.
+    """Return ``2 ** x``.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.exp2([3.0, -1.0]), target="reference")()
@@ -101,7 +101,7 @@ def exp2(x: ArrayLike) -> Tensor:
 
 
 def log2(x: ArrayLike) -> Tensor:
-    """The logarithm to base 2; -inf at 0, NaN below.
+    """Return the logarithm to base 2; -inf at 0, NaN below.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.log2([8.0, 0.5]), target="reference")()
@@ -111,7 +111,7 @@ def log2(x: ArrayLike) -> Tensor:
 
 
 def log10(x: ArrayLike) -> Tensor:
-    """The logarithm to base 10; -inf at 0, NaN below.
+    """Return the logarithm to base 10; -inf at 0, NaN below.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.log10([100.0, 1.0]), target="reference")()
@@ -121,7 +121,9 @@ def log10(x: ArrayLike) -> Tensor:
 
 
 def cbrt(x: ArrayLike) -> Tensor:
-    """The cube root, with the sign of x. Its derivative at 0 is inf, and 0 if masked.
+    """Return the cube root, with the sign of x.
+
+    Its derivative at 0 is inf, and 0 if masked.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.cbrt([27.0, -8.0]), target="reference")()
@@ -131,7 +133,7 @@ def cbrt(x: ArrayLike) -> Tensor:
 
 
 def xlogy(x: ArrayLike, y: ArrayLike) -> Tensor:
-    """``x * log(y)``, 0 where x is 0 and y no NaN.
+    """Compute ``x * log(y)``, 0 where x is 0 and y is not NaN.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.xlogy([0.0, 1.0], [0.0, 1.0]), target="reference")()
@@ -141,7 +143,7 @@ def xlogy(x: ArrayLike, y: ArrayLike) -> Tensor:
 
 
 def logaddexp2(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``log2(2 ** x1 + 2 ** x2)``, without overflow.
+    """Return ``log2(2 ** x1 + 2 ** x2)``, without overflow.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.logaddexp2([0.0, 1000.0], 0.0), target="reference")()
@@ -155,7 +157,7 @@ def logaddexp2(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def float_power(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 ** x2`` in float64.
+    """Return ``x1 ** x2`` in float64.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.float_power([2, 3], -1), target="reference")()

@@ -46,7 +46,7 @@ def elementary(
     amp: Amp = "given",
     interval: Callable[[Range], Range] | None = None,
 ) -> Op:
-    """An op of one float; ``derivative(g, y, x)`` is the cotangent of x."""
+    """Return an op of one float; ``derivative(g, y, x)`` is the cotangent of x."""
     return define(
         name,
         shape=same_shape,
@@ -62,7 +62,7 @@ def elementary(
 
 
 def rounding(name: str, numpy: Callable[[Array], Array]) -> Op:
-    """An op that rounds floats to whole numbers."""
+    """Return an op that rounds floats to whole numbers."""
     return define(
         name,
         shape=same_shape,
@@ -76,7 +76,7 @@ def rounding(name: str, numpy: Callable[[Array], Array]) -> Op:
 
 
 def _sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(-x)) without overflow: z = exp(-|x|), (x >= 0 ? 1 : z) / (1 + z)."""
+    """Compute 1 / (1 + exp(-x)) as (x >= 0 ? 1 : z) / (1 + z), z = exp(-|x|)."""
     z = np.exp(-np.abs(x))
     one = np.ones((), x.dtype)
     return np.where(np.isnan(x), x, np.where(x >= 0, one, z) / (one + z))
@@ -187,12 +187,12 @@ RINT = rounding("rint", np.rint)
 
 
 def on_floats(op: Op, x: ArrayLike) -> Tensor:
-    """`op` on x; integers become floats, as in NumPy."""
+    """Return `op` on x; integers become floats, as in NumPy."""
     return apply(op, *floats(x))
 
 
 def exp(x: ArrayLike) -> Tensor:
-    """E to the power x.
+    """Return e to the power ``x``.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.exp([0.0, -1000.0]), target="reference")()
@@ -202,7 +202,7 @@ def exp(x: ArrayLike) -> Tensor:
 
 
 def expm1(x: ArrayLike) -> Tensor:
-    """``exp(x) - 1``, exact for small x.
+    """Return ``exp(x) - 1``, exact for small x.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.expm1([0.0, 1e-10]), target="reference")()
@@ -212,7 +212,7 @@ def expm1(x: ArrayLike) -> Tensor:
 
 
 def log(x: ArrayLike) -> Tensor:
-    """The natural logarithm; -inf at 0, NaN below.
+    """Return the natural logarithm; -inf at 0, NaN below.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.log([1.0, 0.0]), target="reference")()
@@ -222,7 +222,7 @@ def log(x: ArrayLike) -> Tensor:
 
 
 def log1p(x: ArrayLike) -> Tensor:
-    """``log(1 + x)``, exact for small x.
+    """Return ``log(1 + x)``, exact for small x.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.log1p([0.0, 1e-10]), target="reference")()
@@ -232,7 +232,7 @@ def log1p(x: ArrayLike) -> Tensor:
 
 
 def tanh(x: ArrayLike) -> Tensor:
-    """The hyperbolic tangent.
+    """Return the hyperbolic tangent.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.tanh([0.0, 30.0]), target="reference")()
@@ -242,7 +242,7 @@ def tanh(x: ArrayLike) -> Tensor:
 
 
 def sigmoid(x: ArrayLike) -> Tensor:
-    """``1 / (1 + exp(-x))``, without overflow.
+    """Return ``1 / (1 + exp(-x))``, without overflow.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.sigmoid([0.0, -1000.0]), target="reference")()
@@ -252,7 +252,7 @@ def sigmoid(x: ArrayLike) -> Tensor:
 
 
 def softplus(x: ArrayLike) -> Tensor:
-    """``log(1 + exp(x))``, without overflow.
+    """Return ``log(1 + exp(x))``, without overflow.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.softplus([0.0, 1000.0]), target="reference")()
@@ -262,7 +262,9 @@ def softplus(x: ArrayLike) -> Tensor:
 
 
 def erf(x: ArrayLike) -> Tensor:
-    """The error function, ``2 / sqrt(pi)`` times the integral of exp(-t^2) from 0 to x.
+    """Return the error function.
+
+    It is ``2 / sqrt(pi)`` times the integral of exp(-t^2) from 0 to x.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.erf([0.0, 10.0]), target="reference")()
@@ -272,7 +274,7 @@ def erf(x: ArrayLike) -> Tensor:
 
 
 def sqrt(x: ArrayLike) -> Tensor:
-    """The square root; NaN below 0. Its derivative at 0 is inf, and 0 if masked.
+    """Return the square root; NaN below 0. Its derivative at 0 is inf, and 0 if masked.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.sqrt([4, 9]), target="reference")()
@@ -282,7 +284,7 @@ def sqrt(x: ArrayLike) -> Tensor:
 
 
 def rsqrt(x: ArrayLike) -> Tensor:
-    """``1 / sqrt(x)``; inf at 0, NaN below.
+    """Return ``1 / sqrt(x)``; inf at 0, NaN below.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.rsqrt([4.0, 0.0]), target="reference")()
@@ -292,7 +294,7 @@ def rsqrt(x: ArrayLike) -> Tensor:
 
 
 def sin(x: ArrayLike) -> Tensor:
-    """The sine of x in radians.
+    """Return the sine of x in radians.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.sin([0.0]), target="reference")()
@@ -302,7 +304,7 @@ def sin(x: ArrayLike) -> Tensor:
 
 
 def cos(x: ArrayLike) -> Tensor:
-    """The cosine of x in radians.
+    """Return the cosine of x in radians.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.cos([0.0]), target="reference")()
@@ -312,13 +314,15 @@ def cos(x: ArrayLike) -> Tensor:
 
 
 def rounded(op: Op, x: ArrayLike) -> Tensor:
-    """`op`, a rounding, on floats; integers stay as they are."""
+    """Return `op`, a rounding, on floats; integers stay as they are."""
     tensor = as_tensor(x)
     return apply(op, tensor) if is_float(tensor.dtype) else tensor
 
 
 def floor(x: ArrayLike) -> Tensor:
-    """The largest whole number <= x; integers stay as they are. The derivative is 0.
+    """Return the largest whole number <= x.
+
+    Integers stay as they are. The derivative is 0.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.floor([1.7, -1.2]), target="reference")()
@@ -328,7 +332,9 @@ def floor(x: ArrayLike) -> Tensor:
 
 
 def ceil(x: ArrayLike) -> Tensor:
-    """The smallest whole number >= x; integers stay as they are. The derivative is 0.
+    """Return the smallest whole number >= x.
+
+    Integers stay as they are. The derivative is 0.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.ceil([1.7, -1.2]), target="reference")()
@@ -338,7 +344,7 @@ def ceil(x: ArrayLike) -> Tensor:
 
 
 def rint(x: ArrayLike) -> Tensor:
-    """The nearest whole number, halves to even. The derivative is 0.
+    """Return the nearest whole number, halves to even. The derivative is 0.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.rint([0.5, 1.5, 1.7]), target="reference")()
@@ -348,7 +354,7 @@ def rint(x: ArrayLike) -> Tensor:
 
 
 def round(a: ArrayLike, decimals: int = 0) -> Tensor:
-    """`a` to `decimals` places, halves to even.
+    """Return `a` to `decimals` places, halves to even.
 
     With negative `decimals` to tens, hundreds and so on, integers as well, in float64
     as in NumPy; otherwise integers stay as they are.

@@ -55,7 +55,7 @@ ARCTANH = elementary(
 
 
 def sinh(x: ArrayLike) -> Tensor:
-    """The hyperbolic sine.
+    """Return the hyperbolic sine.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.sinh([0.0, 1.0]), target="reference")()
@@ -65,7 +65,7 @@ def sinh(x: ArrayLike) -> Tensor:
 
 
 def cosh(x: ArrayLike) -> Tensor:
-    """The hyperbolic cosine.
+    """Return the hyperbolic cosine.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.cosh([0.0, 1.0]), target="reference")()
@@ -75,7 +75,7 @@ def cosh(x: ArrayLike) -> Tensor:
 
 
 def arcsinh(x: ArrayLike) -> Tensor:
-    """The inverse of sinh.
+    """Return the inverse of sinh.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.arcsinh([0.0, 1.0]), target="reference")()
@@ -85,7 +85,7 @@ def arcsinh(x: ArrayLike) -> Tensor:
 
 
 def arccosh(x: ArrayLike) -> Tensor:
-    """The inverse of cosh, 0 or more; NaN below 1.
+    """Return the inverse of cosh, 0 or more; NaN below 1.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.arccosh([1.0, 2.0]), target="reference")()
@@ -95,7 +95,7 @@ def arccosh(x: ArrayLike) -> Tensor:
 
 
 def arctanh(x: ArrayLike) -> Tensor:
-    """The inverse of tanh; infinite at -1 and 1, NaN beyond.
+    """Return the inverse of tanh; infinite at -1 and 1, NaN beyond.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.arctanh([0.0, 1.0]), target="reference")()

@@ -90,7 +90,7 @@ INVERT = define(
 
 
 def _bits(name: str, op: Op, logical: Op, *values: ArrayLike) -> Tensor:
-    """`op` on integers, `logical` on bools; DTypeError for floats."""
+    """Apply `op` to integers, `logical` to bools; DTypeError for floats."""
     tensors = promoted(*values)
     if tensors[0].dtype == BOOL:
         return apply(logical, *tensors)
@@ -101,7 +101,7 @@ def _bits(name: str, op: Op, logical: Op, *values: ArrayLike) -> Tensor:
 
 
 def bitwise_and(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 & x2`` of integers or bools.
+    """Return ``x1 & x2`` of integers or bools.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.bitwise_and([12, 7], 6), target="reference")()
@@ -111,7 +111,7 @@ def bitwise_and(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def bitwise_or(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 | x2`` of integers or bools.
+    """Return ``x1 | x2`` of integers or bools.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.bitwise_or([12, 7], 6), target="reference")()
@@ -121,7 +121,7 @@ def bitwise_or(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def bitwise_xor(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 ^ x2`` of integers or bools.
+    """Return ``x1 ^ x2`` of integers or bools.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.bitwise_xor([True, False], True), target="reference")()
@@ -131,7 +131,7 @@ def bitwise_xor(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def invert(x: ArrayLike) -> Tensor:
-    """``~x`` of integers or bools.
+    """Return ``~x`` of integers or bools.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.invert([True, False]), target="reference")()
@@ -141,7 +141,7 @@ def invert(x: ArrayLike) -> Tensor:
 
 
 def left_shift(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 << x2``; 0 from the width of the dtype on.
+    """Return ``x1 << x2``; 0 for shifts by the width of the dtype or more.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.left_shift([1, 3], 4), target="reference")()
@@ -151,7 +151,7 @@ def left_shift(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def right_shift(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 >> x2``, the sign coming in; 0 or -1 from the width of the dtype on.
+    """Return ``x1 >> x2``, an arithmetic shift; 0 or -1 for the width or more.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.right_shift([16, -16], 2), target="reference")()
@@ -161,7 +161,7 @@ def right_shift(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def gcd(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """The greatest common divisor of integers, 0 of two zeros.
+    """Return the greatest common divisor of integers, 0 of two zeros.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.gcd([12, 7], 18), target="reference")()
@@ -171,7 +171,7 @@ def gcd(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def lcm(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """The least common multiple of integers, 0 where one is 0.
+    """Return the least common multiple of integers, 0 where one is 0.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.lcm([4, 7], 6), target="reference")()

@@ -1,4 +1,4 @@
-"""Logic on bools: and, or, xor, not, of what is not 0."""
+"""Logic: and, or, xor, not, of what is not 0."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ LOGICAL_NOT = define(
 
 
 def as_bool(x: ArrayLike) -> Tensor:
-    """`x` as bool: ``x != 0``."""
+    """Return `x` as bool: ``x != 0``."""
     return cast(as_tensor(x), BOOL)
 
 
 def logical_and(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """True where both are not 0.
+    """Return True where both are not 0.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.logical_and([1, 0], True), target="reference")()
@@ -76,7 +76,7 @@ def logical_and(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def logical_or(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """True where one or both are not 0.
+    """Return True where one or both are not 0.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.logical_or([1, 0], False), target="reference")()
@@ -86,7 +86,7 @@ def logical_or(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def logical_xor(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """True where exactly one is not 0.
+    """Return True where exactly one is not 0.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.logical_xor([1, 0], True), target="reference")()
@@ -96,7 +96,7 @@ def logical_xor(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def logical_not(x: ArrayLike) -> Tensor:
-    """True where x is 0.
+    """Return True where x is 0.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.logical_not([1, 0]), target="reference")()

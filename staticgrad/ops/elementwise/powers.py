@@ -1,4 +1,4 @@
-"""Powers. Those with a small whole exponent are products, ``x ** 0.5`` is a root.
+"""Powers; small whole exponents become products, ``x ** 0.5`` a root.
 
 The derivative in the base is 0 where the exponent is 0, that in the exponent is 0 where
 the base is 0.
@@ -30,7 +30,7 @@ from staticgrad.ops.rules import (
 
 
 def _power_vjp(g: Tensor, z: Tensor, x: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
-    """dz/dx = p x^(p-1), 0 where p is 0; dz/dp = z log(x), 0 where x is 0."""
+    """Differentiate: dz/dx = p x^(p-1), 0 for p = 0; dz/dp = z log(x), 0 for x = 0."""
     slope = p * apply(POWER, x, p - 1)
     if not (isinstance(p, Constant) and bool(np.all(p.value != 0))):
         slope = named("where", p == 0, p, slope)
@@ -87,7 +87,7 @@ INTEGER_POWER = define(
 
 
 def power(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 ** x2``, element by element.
+    """Return ``x1 ** x2``, element by element.
 
     Exponents that are whole constants up to 8 become products, and 0.5 a square root.
     The derivative in x1 is 0 where x2 is 0, that in x2 is 0 where x1 is 0.
@@ -110,7 +110,7 @@ def power(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def _short_power(x: Tensor, p: float) -> Tensor | None:
-    """X ** p as products of x or 1 / x, or as a square root, where that is short."""
+    """Return ``x ** p`` as products of x or 1 / x, or as a square root, if short."""
     if p == 0.5:
         return named("sqrt", x)
     if p != int(p) if np.isfinite(p) else True:
@@ -130,7 +130,7 @@ def _short_power(x: Tensor, p: float) -> Tensor | None:
 
 
 def square(x: ArrayLike) -> Tensor:
-    """``x * x``.
+    """Return ``x * x``.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.square([3, -2]), target="reference")()

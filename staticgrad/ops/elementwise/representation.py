@@ -1,4 +1,4 @@
-"""How numbers are represented: nextafter, spacing, frexp, bitwise_count.
+"""Representation of numbers: nextafter, spacing, frexp, bitwise_count.
 
 nextafter has the derivative 1 in its first argument and 0 in the second; the fraction
 of frexp that of a division by a power of two; spacing and counts have none.
@@ -78,7 +78,7 @@ BITWISE_COUNT = define(
 
 
 def nextafter(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """The number next to x1 in the direction of x2.
+    """Return the number next to x1 in the direction of x2.
 
     >>> import staticgrad as sg
     >>> y = sg.nextafter(sg.constant(1.0, "float64"), 2.0)
@@ -89,14 +89,16 @@ def nextafter(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def _not_half(name: str, values: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Kernels see 16-bit floats as float32, whose neighbours are others."""
+    """Raise for 16-bit floats: kernels see them as float32, with other neighbours."""
     if any(is_half(value.dtype) for value in values):
         raise dtype_error(name, values, "float32 or float64", "cast with .astype")
     return values
 
 
 def spacing(x: ArrayLike) -> Tensor:
-    """The distance to the next number away from 0, with the sign of x; no derivative.
+    """Return the distance to the next number away from 0.
+
+    It has the sign of x and no derivative.
 
     >>> import staticgrad as sg
     >>> y = sg.spacing(sg.constant(1.0, "float64"))
@@ -110,7 +112,7 @@ def spacing(x: ArrayLike) -> Tensor:
 
 
 def frexp(x: ArrayLike) -> tuple[Tensor, Tensor]:
-    """Fraction and exponent: ``x = f * 2**e`` with ``0.5 <= |f| < 1``, e an int32.
+    """Return fraction f and exponent e: ``x = f * 2**e``, ``0.5 <= |f| < 1``.
 
     Of 0, inf and NaN they are x itself and 0.
 
@@ -124,7 +126,7 @@ def frexp(x: ArrayLike) -> tuple[Tensor, Tensor]:
 
 
 def bitwise_count(x: ArrayLike) -> Tensor:
-    """How many bits of ``|x|`` are 1, a uint8.
+    """Return the number of 1 bits in ``|x|``, as uint8.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.bitwise_count([7, -8]), target="reference")().tolist()

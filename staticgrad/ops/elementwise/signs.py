@@ -37,7 +37,7 @@ TRUNC = rounding("trunc", np.trunc)
 def _copysign_vjp(
     g: Tensor, z: Tensor, x: Tensor, y: Tensor
 ) -> tuple[Tensor, Tensor | None]:
-    """dz/dx = sign(x) sign(y), as |x|'s times the sign; nothing flows to y."""
+    """Differentiate copysign: dz/dx = sign(x) sign(y); no gradient to y."""
     return g * (sign(x) * apply(COPYSIGN, as_tensor(1, x), y)), None
 
 
@@ -67,7 +67,7 @@ SIGNBIT = define(
 
 
 def _fmod_vjp(g: Tensor, z: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Z = x - y trunc(x / y), where the quotient is (x - z) / y, a whole number."""
+    """Differentiate ``z = x - y trunc(x / y)``, whose whole quotient is (x - z) / y."""
     return g, -g * apply(RINT, (x - z) / y)
 
 
@@ -84,7 +84,9 @@ FMOD = define(
 
 
 def trunc(x: ArrayLike) -> Tensor:
-    """X without its fraction; integers stay as they are. The derivative is 0.
+    """Truncate ``x`` towards 0.
+
+    Integers stay as they are. The derivative is 0.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.trunc([1.7, -1.7]), target="reference")()
@@ -94,7 +96,7 @@ def trunc(x: ArrayLike) -> Tensor:
 
 
 def fix(x: ArrayLike) -> Tensor:
-    """The same as `trunc`.
+    """Return the same as `trunc`.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.fix([1.7, -1.7]), target="reference")()
@@ -104,7 +106,7 @@ def fix(x: ArrayLike) -> Tensor:
 
 
 def modf(x: ArrayLike) -> tuple[Tensor, Tensor]:
-    """The fraction and the whole part of x, both with its sign.
+    """Return the fraction and the whole part of x, both with its sign.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.modf([1.75, -1.75]), target="reference")()
@@ -117,7 +119,7 @@ def modf(x: ArrayLike) -> tuple[Tensor, Tensor]:
 
 
 def copysign(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``|x1|`` with the sign of x2, -0.0 and NaN's included; nothing flows to x2.
+    """Return ``|x1|`` with the sign of x2, also of -0.0; no gradient to x2.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.copysign([1.0, -2.0], [-0.0, 1.0]), target="reference")()
@@ -127,7 +129,7 @@ def copysign(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def signbit(x: ArrayLike) -> Tensor:
-    """True where x is negative, -0.0 included.
+    """Return True where x is negative, -0.0 included.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.signbit([1.0, -0.0]), target="reference")()
@@ -138,7 +140,7 @@ def signbit(x: ArrayLike) -> Tensor:
 
 
 def fmod(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 - trunc(x1 / x2) * x2``, with the sign of x1; C's ``%``.
+    """Return ``x1 - trunc(x1 / x2) * x2``, with the sign of x1; C's ``%``.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.fmod([7, -7], 3), target="reference")()
@@ -148,7 +150,7 @@ def fmod(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def divmod(x1: ArrayLike, x2: ArrayLike) -> tuple[Tensor, Tensor]:
-    """``floor_divide(x1, x2)`` and ``remainder(x1, x2)``.
+    """Return ``floor_divide(x1, x2)`` and ``remainder(x1, x2)``.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.divmod([7, -7], 3), target="reference")()
@@ -158,7 +160,9 @@ def divmod(x1: ArrayLike, x2: ArrayLike) -> tuple[Tensor, Tensor]:
 
 
 def fmax(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """The larger of two, the other one where one is NaN; ties share the gradient.
+    """Return the larger of two, or the other one where one is NaN.
+
+    Ties share the gradient.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.fmax([1.0, float("nan")], 0.5), target="reference")()
@@ -168,7 +172,9 @@ def fmax(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def fmin(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """The smaller of two, the other one where one is NaN; ties share the gradient.
+    """Return the smaller of two, or the other one where one is NaN.
+
+    Ties share the gradient.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.fmin([1.0, float("nan")], 0.5), target="reference")()
@@ -188,7 +194,7 @@ def _ignoring_nan(
 
 
 def ldexp(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``x1 * 2 ** x2`` for whole x2.
+    """Return ``x1 * 2 ** x2`` for whole x2.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.ldexp([1.0, 3.0], [4, -1]), target="reference")()
@@ -198,16 +204,16 @@ def ldexp(x1: ArrayLike, x2: ArrayLike) -> Tensor:
     power = cast(as_tensor(x2), INT64)
     most = math.frexp(largest(value.dtype))[1] - 2
     steps: list[Tensor] = []
-    for _ in range(3):  # powers that are finite and not 0; further ones change nothing
+    for _ in range(3):  # finite nonzero powers; more change nothing
         steps.append(minimum(maximum(power, -most), most))
         power = power - steps[-1]
-    for step in reversed(steps):  # the largest last: what is tiny is rounded once
+    for step in reversed(steps):  # the largest last: subnormals are rounded once
         value = value * exp2(cast(step, value.dtype))
     return value
 
 
 def real(x: ArrayLike) -> Tensor:
-    """`x`: all numbers are real.
+    """Return `x`: all numbers are real.
 
     >>> import staticgrad as sg
     >>> print(sg.real([1.0, 2.0]).type)
@@ -217,7 +223,7 @@ def real(x: ArrayLike) -> Tensor:
 
 
 def imag(x: ArrayLike) -> Tensor:
-    """Zeros like `x`: all numbers are real.
+    """Return zeros like `x`: all numbers are real.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.imag([1.0, 2.0]), target="reference")()
@@ -228,7 +234,7 @@ def imag(x: ArrayLike) -> Tensor:
 
 
 def conjugate(x: ArrayLike) -> Tensor:
-    """`x`: all numbers are real.
+    """Return `x`: all numbers are real.
 
     >>> import staticgrad as sg
     >>> print(sg.conjugate([1.0, 2.0]).type)

@@ -31,7 +31,7 @@ ROOT_PI = math.sqrt(math.pi)
 POLES = (*SPECIAL, -2.0, -2.25, 1.0, 2.0, 8.0, 30.5, -30.25)
 ALMOST_ONE = (0.0, -0.0, 1e-6, 1e-300, 0.5, -0.75, 0.99999, 1.0, -1.0, 2.0, math.nan)
 SHIFT = 12
-"""digamma and zeta are computed at x + 12 or beyond."""
+"""digamma and zeta are evaluated at x + 12 or beyond."""
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
 
 
@@ -52,7 +52,7 @@ def _lgamma(x: float) -> float:
 
 
 def _erfinv(x: float) -> float:
-    """Newton's method on log erfc, from the far side, so that the tail converges."""
+    """Compute erfinv by Newton's method on log erfc, from the far side of the root."""
     size = abs(x)
     if not 0 < size < 1:
         return x if x == 0 else math.copysign(math.inf, x) if size == 1 else math.nan
@@ -69,7 +69,7 @@ def _erfinv(x: float) -> float:
 
 
 def _digamma(x: Array) -> Array:
-    """Psi(1 - x) - pi cot(pi x) below 0; the asymptotic series from 12 on."""
+    """Compute digamma: psi(1 - x) - pi cot(pi x) below 0, the series from 12 on."""
     negative = x < 0
     y = np.where(negative, 1 - x, x)
     total = np.zeros_like(y)
@@ -87,7 +87,10 @@ def _digamma(x: Array) -> Array:
 
 
 def _zeta(x: Array, s: int) -> Array:
-    """Below 0: zeta(f) + (-1)^s (zeta(1 - f) - zeta(1 - x)), f = x - floor(x)."""
+    """Compute the Hurwitz zeta function.
+
+    Below 0: zeta(f) + (-1)^s (zeta(1 - f) - zeta(1 - x)), f = x - floor(x).
+    """
     r = x - np.rint(x)
     fraction, other = np.where(r < 0, r + 1, r), np.where(r < 0, -r, 1 - r)
     lost = _positive_zeta(other, s) - _positive_zeta(1 - x, s)
@@ -169,7 +172,7 @@ ZETA: Op = define(
 
 
 def erfc(x: ArrayLike) -> Tensor:
-    """``1 - erf(x)``, small results exact too.
+    """Return ``1 - erf(x)``, small results exact too.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.erfc([0.0, 10.0]), target="reference")()
@@ -179,7 +182,7 @@ def erfc(x: ArrayLike) -> Tensor:
 
 
 def erfinv(x: ArrayLike) -> Tensor:
-    """The inverse of erf; infinite at -1 and 1, NaN beyond.
+    """Return the inverse of erf; infinite at -1 and 1, NaN beyond.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.erfinv([0.0, 0.5]), target="reference")()
@@ -189,7 +192,7 @@ def erfinv(x: ArrayLike) -> Tensor:
 
 
 def lgamma(x: ArrayLike) -> Tensor:
-    """The logarithm of |gamma(x)|; infinite at 0 and at negative whole numbers.
+    """Return the logarithm of |gamma(x)|; infinite at 0 and at negative whole numbers.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.lgamma([1.0, 5.0]), target="reference")()
@@ -199,7 +202,7 @@ def lgamma(x: ArrayLike) -> Tensor:
 
 
 def digamma(x: ArrayLike) -> Tensor:
-    """The derivative of lgamma; NaN at negative whole numbers.
+    """Return the derivative of lgamma; NaN at negative whole numbers.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.digamma([1.0, 5.0]), target="reference")()
@@ -209,7 +212,7 @@ def digamma(x: ArrayLike) -> Tensor:
 
 
 def polygamma(n: int, x: ArrayLike) -> Tensor:
-    """The derivative number `n` of digamma.
+    """Compute the `n`-th derivative of digamma.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.polygamma(1, [1.0, 5.0]), target="reference")()

@@ -56,19 +56,19 @@ ARCTAN = elementary(
 
 
 def _atan2_vjp(g: Tensor, z: Tensor, y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """dz/dy = x / r^2, dz/dx = -y / r^2; 0 at the origin."""
+    """Differentiate: dz/dy = x / r^2, dz/dx = -y / r^2; 0 at the origin."""
     r = _or_infinite(apply(HYPOT, x, y))
     return g * (x / r) / r, -g * (y / r) / r
 
 
 def _hypot_vjp(g: Tensor, r: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """dr/dx = x / r, dr/dy = y / r; 0 at the origin."""
+    """Differentiate: dr/dx = x / r, dr/dy = y / r; 0 at the origin."""
     length = _or_infinite(r)
     return g * (x / length), g * (y / length)
 
 
 def _or_infinite(r: Tensor) -> Tensor:
-    """The length r, infinite for that of 0: quotients, and their derivatives, are 0."""
+    """Return the length r, infinite where it is 0, so that quotients by it are 0."""
     return where(r == 0, math.inf, r)
 
 
@@ -99,7 +99,7 @@ HYPOT = define(
 
 
 def tan(x: ArrayLike) -> Tensor:
-    """The tangent of x in radians.
+    """Return the tangent of x in radians.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.tan([0.0, 1.0]), target="reference")()
@@ -109,7 +109,7 @@ def tan(x: ArrayLike) -> Tensor:
 
 
 def arcsin(x: ArrayLike) -> Tensor:
-    """The inverse of the sine, in [-pi/2, pi/2]; NaN outside of [-1, 1].
+    """Return the inverse of the sine, in [-pi/2, pi/2]; NaN outside of [-1, 1].
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.arcsin([0.0, 1.0]), target="reference")()
@@ -119,7 +119,7 @@ def arcsin(x: ArrayLike) -> Tensor:
 
 
 def arccos(x: ArrayLike) -> Tensor:
-    """The inverse of the cosine, in [0, pi]; NaN outside of [-1, 1].
+    """Return the inverse of the cosine, in [0, pi]; NaN outside of [-1, 1].
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.arccos([1.0, 0.0]), target="reference")()
@@ -129,7 +129,7 @@ def arccos(x: ArrayLike) -> Tensor:
 
 
 def arctan(x: ArrayLike) -> Tensor:
-    """The inverse of the tangent, in [-pi/2, pi/2].
+    """Return the inverse of the tangent, in [-pi/2, pi/2].
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.arctan([0.0, 1.0]), target="reference")()
@@ -139,7 +139,9 @@ def arctan(x: ArrayLike) -> Tensor:
 
 
 def arctan2(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """The angle of the point (x2, x1), in [-pi, pi]; the derivative at (0, 0) is 0.
+    """Return the angle of the point (x2, x1), in [-pi, pi].
+
+    The derivative at (0, 0) is 0.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.arctan2([0.0, 1.0], [1.0, -1.0]), target="reference")()
@@ -149,7 +151,7 @@ def arctan2(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def angle(z: ArrayLike, deg: bool = False) -> Tensor:
-    """0 of a number >= 0, pi of a negative one (180 with `deg`); no derivative.
+    """Return 0 of a number >= 0, pi of a negative one (180 with `deg`); no derivative.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.angle([2.0, -2.0], deg=True), target="reference")().tolist()
@@ -161,7 +163,7 @@ def angle(z: ArrayLike, deg: bool = False) -> Tensor:
 
 
 def hypot(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """``sqrt(x1 ** 2 + x2 ** 2)`` without overflow; the derivative at (0, 0) is 0.
+    """Return ``sqrt(x1 ** 2 + x2 ** 2)`` without overflow; slope 0 at (0, 0).
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.hypot([3.0, 3e30], [4.0, 4e30]), target="reference")()
@@ -171,7 +173,7 @@ def hypot(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def deg2rad(x: ArrayLike) -> Tensor:
-    """Degrees as radians.
+    """Convert degrees to radians.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.deg2rad([0.0, 180.0]), target="reference")()
@@ -181,7 +183,7 @@ def deg2rad(x: ArrayLike) -> Tensor:
 
 
 def rad2deg(x: ArrayLike) -> Tensor:
-    """Radians as degrees.
+    """Convert radians to degrees.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.rad2deg([0.0, 1.0]), target="reference")()
@@ -191,7 +193,7 @@ def rad2deg(x: ArrayLike) -> Tensor:
 
 
 def sinc(x: ArrayLike) -> Tensor:
-    """``sin(pi x) / (pi x)``, 1 at 0, where its derivative is 0.
+    """Return ``sin(pi x) / (pi x)``, 1 at 0, where its derivative is 0.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.sinc([0.0, 0.5]), target="reference")()

@@ -38,23 +38,23 @@ from staticgrad.ops.rules import one_axis, shape_error
 opt_einsum = Later("opt_einsum")
 
 Labels: TypeAlias = tuple[Hashable, ...]
-TYPICAL_SIZE = 64  # what a symbolic size counts as where orders are compared
+TYPICAL_SIZE = 64  # assumed for symbolic sizes when orders are compared
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """An operand whose axes have names, all different."""
+    """Operand with axes labelled by distinct names."""
 
     x: Tensor
     labels: Labels
 
     def size(self, label: Hashable) -> Dim:
-        """The size of the axis called `label`."""
+        """Return the size of the axis called `label`."""
         return self.x.shape[self.labels.index(label)]
 
 
 def summed(term: Term, kept: set[Hashable]) -> Term:
-    """The sum over all axes but those of `kept`."""
+    """Return the sum over all axes but those of `kept`."""
     axes = tuple(k for k, label in enumerate(term.labels) if label not in kept)
     if not axes:
         return term
@@ -64,12 +64,12 @@ def summed(term: Term, kept: set[Hashable]) -> Term:
 
 
 def ordered(term: Term, labels: Labels) -> Tensor:
-    """The operand with its axes in the order of `labels`."""
+    """Return the operand with its axes in the order of `labels`."""
     return transposed(term.x, tuple(term.labels.index(label) for label in labels))
 
 
 def contracted(a: Term, b: Term, kept: set[Hashable], first: Labels = ()) -> Term:
-    """The product of two operands, summed over the labels that are not `kept`.
+    """Return the product of two operands, summed over the labels that are not `kept`.
 
     `first` is the order of labels that the result should have, if it costs nothing.
     """
@@ -93,7 +93,7 @@ def _comes_first(labels: Labels, others: Labels, order: Labels) -> bool:
 
 
 def _in_one_loop(a: Term, b: Term, result: Labels, inner: Labels) -> Term:
-    """Multiply and sum; the loops are fused.
+    """Multiply and sum elementwise, in one fused loop.
 
     Where one operand has all axes they stay in its order, which is that of memory: a
     matrix times a vector is summed over rows row by row, not column by column.
@@ -107,7 +107,7 @@ def _in_one_loop(a: Term, b: Term, result: Labels, inner: Labels) -> Term:
 
 
 def _spread(term: Term, labels: Labels) -> Tensor:
-    """The operand with an axis of size 1 for each label that it lacks."""
+    """Return the operand with an axis of size 1 for each label that it lacks."""
     own = tuple(label for label in labels if label in term.labels)
     shape = tuple(term.size(k) if k in term.labels else 1 for k in labels)
     return reshaped(ordered(term, own), shape)
@@ -131,11 +131,8 @@ def _as_matrices(
     return Term(reshaped(apply(MATMUL, left, right), shape), (*batch, *rows, *columns))
 
 
-# ---- einsum --------------------------------------------------------------------------
-
-
 def einsum(subscripts: str, *operands: ArrayLike, optimize: Any = True) -> Tensor:
-    """The sum of products that `subscripts` describe, as np.einsum.
+    """Return the sum of products that `subscripts` describe, as np.einsum.
 
     Each operand's axes are letters; "..." stands for axes that broadcast; after "->"
     are the letters of the result, by default those that stand once, in alphabetical
@@ -162,7 +159,7 @@ def einsum(subscripts: str, *operands: ArrayLike, optimize: Any = True) -> Tenso
 
 
 def _parsed(subscripts: str, tensors: Sequence[Tensor]) -> tuple[list[Labels], Labels]:
-    """The labels of each operand and of the result; axes of "..." are numbers."""
+    """Return the labels of operands and result; axes of "..." are numbers."""
     left, arrow, right = subscripts.partition("->")
     parts = left.split(",")
     if len(parts) != len(tensors):
@@ -206,7 +203,7 @@ def _output(part: str, hidden: Labels) -> Labels:
 
 
 def _distinct(x: Tensor, labels: Labels) -> Term:
-    """Diagonals, until each label stands once."""
+    """Take diagonals until each label occurs once."""
     while len(set(labels)) != len(labels):
         twice = next(label for label in labels if labels.count(label) > 1)
         axes = [k for k, label in enumerate(labels) if label == twice][:2]
@@ -220,7 +217,7 @@ def _distinct(x: Tensor, labels: Labels) -> Term:
 
 
 def _broadcasting(terms: list[Term]) -> list[Term]:
-    """Axes of size 1 of a label that has another size elsewhere are dropped."""
+    """Drop axes of size 1 of a label that has another size elsewhere."""
     sizes: dict[Hashable, Dim] = {}
     for term in terms:
         for label, n in zip(term.labels, term.x.shape, strict=True):
@@ -240,7 +237,7 @@ def _without_ones(term: Term, sizes: dict[Hashable, Dim]) -> Term:
 
 
 def _in_order(terms: list[Term], output: Labels) -> Term:
-    """All operands, two at a time."""
+    """Contract all operands, two at a time."""
     left = list(terms)
     for pair in _path(terms, output):
         chosen = [left[k] for k in pair]
@@ -255,7 +252,7 @@ def _in_order(terms: list[Term], output: Labels) -> Term:
 
 
 def _path(terms: Sequence[Term], output: Labels) -> list[tuple[int, ...]]:
-    """Which operands are multiplied, step by step; a result goes to the end."""
+    """Return the operands contracted in each step; a result is appended to them."""
     if len(terms) <= 2:
         return [tuple(range(len(terms)))]
     every = dict.fromkeys(k for term in terms for k in term.labels)
@@ -271,11 +268,8 @@ def _path(terms: Sequence[Term], output: Labels) -> list[tuple[int, ...]]:
     return [tuple(step) for step in path]
 
 
-# ---- public --------------------------------------------------------------------------
-
-
 def tensordot(a: ArrayLike, b: ArrayLike, axes: Any = 2) -> Tensor:
-    """The sum of products over `axes`: a number of last and first ones, or two lists.
+    """Return the sum of products over `axes`: a number of axes, or two lists.
 
     >>> import staticgrad as sg
     >>> x, y = sg.input("x", ("n", 3, 4)), sg.input("y", (3, 4, 5))
@@ -311,7 +305,7 @@ def _summed_axes(
 
 
 def inner(a: ArrayLike, b: ArrayLike) -> Tensor:
-    """The sum of products over the last axis of both.
+    """Return the sum of products over the last axis of both.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.inner([1, 2], [[3, 4], [5, 6]]), target="reference")().tolist()
@@ -324,7 +318,7 @@ def inner(a: ArrayLike, b: ArrayLike) -> Tensor:
 
 
 def vdot(a: ArrayLike, b: ArrayLike) -> Tensor:
-    """The sum of products of all elements, both arrays raveled.
+    """Return the dot product of both arrays, raveled.
 
     >>> import staticgrad as sg
     >>> int(sg.compile(sg.vdot([[1, 2]], [3, 4]), target="reference")())
@@ -335,7 +329,7 @@ def vdot(a: ArrayLike, b: ArrayLike) -> Tensor:
 
 
 def vecdot(x1: ArrayLike, x2: ArrayLike, axis: int = -1) -> Tensor:
-    """The sum of products along `axis`; the other axes broadcast.
+    """Return the sum of products along `axis`; the other axes broadcast.
 
     >>> import staticgrad as sg
     >>> x = sg.input("x", ("n", 3))
@@ -351,7 +345,7 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, axis: int = -1) -> Tensor:
 
 
 def matvec(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """The product of matrices and vectors; axes before them broadcast.
+    """Return the product of matrices and vectors; axes before them broadcast.
 
     >>> import staticgrad as sg
     >>> print(sg.matvec(sg.input("x", ("n", 2, 3)), [1.0, 2.0, 3.0]).type)
@@ -362,7 +356,7 @@ def matvec(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def vecmat(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """The product of vectors and matrices; axes before them broadcast.
+    """Return the product of vectors and matrices; axes before them broadcast.
 
     >>> import staticgrad as sg
     >>> print(sg.vecmat([1.0, 2.0], sg.input("x", ("n", 2, 3))).type)
@@ -383,7 +377,7 @@ def _matrix_and_vector(
 
 
 def kron(a: ArrayLike, b: ArrayLike) -> Tensor:
-    """The Kronecker product: every element of `a` times the whole of `b`.
+    """Return the Kronecker product: every element of `a` times the whole of `b`.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.kron([1, 10], [1, 2]), target="reference")().tolist()

@@ -41,7 +41,7 @@ GEOMETRY = ("strides", "low", "high", "dilation", "groups")
 
 
 def window_count(n: Dim, window: Dim, stride: int, padding: Dim, dilation: int) -> Dim:
-    """How many windows fit into n elements and `padding` more."""
+    """Return the number of windows that fit into n elements and `padding` more."""
     return (n + padding - dilation * (window - 1) - 1) // stride + 1
 
 
@@ -52,12 +52,9 @@ def geometry(
     dilation: tuple[int, int] = (1, 1),
     groups: Dim = 1,
 ) -> dict[str, Any]:
-    """The attributes of GEOMETRY as a dict."""
+    """Return the attributes of GEOMETRY as a dict."""
     values = (strides, low, high, dilation, groups)
     return dict(zip(GEOMETRY, values, strict=True))
-
-
-# ---- shapes --------------------------------------------------------------------------
 
 
 def _check_ranks(*types: TensorType) -> None:
@@ -79,7 +76,7 @@ def _check_groups(channels: Dim, own: Dim, filters: Dim, groups: Dim) -> None:
 
 
 def _counts(size: Shape, window: Shape, attrs: dict[str, Any]) -> Shape:
-    """Height and width of what a window of that size makes of an image."""
+    """Return height and width of a convolution's result, for a window of that size."""
     counts = []
     for axis in range(2):
         stride, spread = attrs["strides"][axis], attrs["dilation"][axis]
@@ -135,21 +132,18 @@ def _dtype(x: TensorType, y: TensorType, **_: Any) -> DType:
     return x.dtype
 
 
-# ---- derivatives ---------------------------------------------------------------------
-
-
 def conv(x: Tensor, w: Tensor, **attrs: Any) -> Tensor:
-    """The op: y of x and w."""
+    """Apply the op: y of x and w."""
     return apply(CONV, x, w, **attrs)
 
 
 def conv_input(g: Tensor, w: Tensor, size: Shape, **attrs: Any) -> Tensor:
-    """The op: what `conv` of an image of `size` takes back to it."""
+    """Apply the op: gradient of `conv` by its image, of `size`."""
     return apply(CONV_INPUT, g, w, size=size, **attrs)
 
 
 def conv_weight(x: Tensor, g: Tensor, size: Shape, **attrs: Any) -> Tensor:
-    """The op: what `conv` with kernels of `size` takes back to them."""
+    """Apply the op: gradient of `conv` by its kernels, of `size`."""
     return apply(CONV_WEIGHT, x, g, size=size, **attrs)
 
 
@@ -174,9 +168,6 @@ def _weight_vjp(
     return conv_input(g, u, x.shape[1:3], **attrs), conv(x, u, **attrs)
 
 
-# ---- NumPy ---------------------------------------------------------------------------
-
-
 def _padded(x: Array, low: tuple[int, int], high: tuple[int, int]) -> Array:
     return np.pad(x, ((0, 0), *zip(low, high, strict=True), (0, 0)))
 
@@ -184,7 +175,7 @@ def _padded(x: Array, low: tuple[int, int], high: tuple[int, int]) -> Array:
 def _taps(
     window: Any, counts: Any, attrs: dict[str, Any]
 ) -> list[tuple[tuple[int, int], tuple[slice, slice]]]:
-    """For each element of the window, the part of the padded image that it meets."""
+    """Return, for each element of the window, the part of the padded image it reads."""
     strides, dilation = attrs["strides"], attrs["dilation"]
 
     def part(axis: int, tap: int) -> slice:
@@ -201,13 +192,13 @@ def _taps(
 
 
 def _by_group(x: Array, groups: int) -> Array:
-    """(..., groups * c) as (groups, product of the others, c)."""
+    """Reshape (..., groups * c) to (groups, product of the others, c)."""
     rows = int(np.prod(x.shape[:-1], dtype=np.int64))
     return x.reshape(rows, groups, x.shape[-1] // groups).transpose(1, 0, 2)
 
 
 def _together(x: Array, shape: tuple[int, ...]) -> Array:
-    """The inverse of _by_group."""
+    """Reshape back what _by_group reshaped."""
     return x.transpose(1, 0, 2).reshape(shape)
 
 
@@ -249,8 +240,6 @@ def _weight_numpy(
     return found
 
 
-# ---- records -------------------------------------------------------------------------
-
 ODD = geometry((2, 1), (1, 0), (0, 2), (1, 2), 2)  # nothing is symmetric
 _IMAGE, _KERNELS = (2, 5, 4, 4), (3, 2, 2, 6)
 _RESULT = (2, 2, 4, 6)
@@ -258,7 +247,7 @@ _ULP = 32.0  # sums of up to a hundred products in another order
 
 
 def _small(*shape: int) -> Array:
-    """Numbers whose sums do not cancel."""
+    """Return numbers whose sums do not cancel."""
     count = int(np.prod(shape))
     return np.asarray(1.5 + np.sin(1.3 * np.arange(count) + count)).reshape(shape)
 

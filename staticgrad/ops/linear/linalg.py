@@ -54,11 +54,11 @@ Order = float | str | None
 if not TYPE_CHECKING:
 
     def __getattr__(name: str):
-        """An AttributeError; of NumPy's names without a function, with advice."""
+        """Raise AttributeError; for NumPy names without a function, with advice."""
         raise AttributeError(missing(name, "linalg."))
 
     def __dir__() -> list[str]:
-        """What is public: not what is imported on the way."""
+        """Return the public names, without imported ones."""
         return sorted(__all__)
 
 
@@ -69,7 +69,7 @@ def norm(
     axis: int | Sequence[int] | None = None,
     keepdims: bool = False,
 ) -> Tensor:
-    """The norm of vectors along one axis, of matrices along two, of all elements.
+    """Return the norm of vectors (one axis), matrices (two) or all elements.
 
     Vectors: any number `ord`, inf and -inf included (2 by default). Matrices: "fro"
     (by default), 1, -1, inf, -inf. Without `axis` and `ord`, the root of the sum of
@@ -98,7 +98,7 @@ def vector_norm(
     keepdims: bool = False,
     ord: float = 2,
 ) -> Tensor:
-    """The norm of all elements along `axis`, taken as one vector.
+    """Return the norm of all elements along `axis`, taken as one vector.
 
     >>> import staticgrad as sg
     >>> y = sg.linalg.vector_norm([[3.0, 4.0], [0.0, 0.0]], axis=1)
@@ -115,7 +115,7 @@ def vector_norm(
 def matrix_norm(
     x: ArrayLike, /, *, keepdims: bool = False, ord: Order = "fro"
 ) -> Tensor:
-    """The norm of the matrices in the last two axes: "fro", 1, -1, inf or -inf.
+    """Return the norm of the matrices in the last two axes: "fro", 1, -1, inf or -inf.
 
     >>> import staticgrad as sg
     >>> y = sg.linalg.matrix_norm([[3.0, 4.0], [0.0, 0.0]], ord=1)
@@ -156,7 +156,7 @@ def _vector(x: Tensor, ord: Order, axes: tuple[int, ...], keepdims: bool) -> Ten
 
 
 def _root_of(total: Tensor, order: float) -> Tensor:
-    """``total ** (1 / order)`` with the derivative 0 at 0."""
+    """Return ``total ** (1 / order)`` with the derivative 0 at 0."""
     zero = total == 0
     found = power(where(zero, 1, total), 1 / order)
     return where(zero, 0 if order > 0 else math.inf, found)
@@ -183,7 +183,7 @@ def _unknown(what: str, ord: Order, known: str) -> GraphError:
 
 
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Tensor:
-    """Diagonal `offset` of the matrices in the last two axes.
+    """Return diagonal `offset` of the matrices in the last two axes.
 
     >>> import staticgrad as sg
     >>> print(sg.linalg.diagonal(sg.input("x", (5, "n", "n"))).type)
@@ -195,7 +195,7 @@ def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Tensor:
 def trace(
     x: ArrayLike, /, *, offset: int = 0, dtype: npt.DTypeLike | None = None
 ) -> Tensor:
-    """The sum of diagonal `offset` of the matrices in the last two axes.
+    """Return the sum of diagonal `offset` of the matrices in the last two axes.
 
     >>> import staticgrad as sg
     >>> print(sg.linalg.trace(sg.input("x", (5, "n", "n"))).type)
@@ -205,7 +205,7 @@ def trace(
 
 
 def outer(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
-    """The product of every element of one vector with every one of another.
+    """Return the product of every element of one vector with every one of another.
 
     >>> import staticgrad as sg
     >>> print(sg.linalg.outer(sg.input("x", ("n",)), [1.0, 2.0]).type)
@@ -218,7 +218,7 @@ def outer(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
 
 
 def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Tensor:
-    """The vector product of vectors of three elements along `axis`.
+    """Return the vector product of vectors of three elements along `axis`.
 
     >>> import staticgrad as sg
     >>> y = sg.linalg.cross([1, 0, 0], [0, 1, 0])
@@ -229,7 +229,7 @@ def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Tensor:
 
 
 def matrix_power(a: ArrayLike, n: int) -> Tensor:
-    """The product of `n` times the square matrices in the last two axes; n >= 0.
+    """Return the product of `n` times the square matrices in the last two axes; n >= 0.
 
     >>> import staticgrad as sg
     >>> y = sg.linalg.matrix_power([[1, 1], [0, 1]], 5)
@@ -254,7 +254,7 @@ def matrix_power(a: ArrayLike, n: int) -> Tensor:
 
 
 def multi_dot(arrays: Sequence[ArrayLike]) -> Tensor:
-    """The product of matrices in the order that takes the fewest multiplications.
+    """Return the product of matrices in the order of fewest multiplications.
 
     The first and the last may be vectors: a row and a column.
 

@@ -1,4 +1,4 @@
-"""Products of matrices: the op matmul and the NumPy functions made of it.
+"""Matrix products: the op matmul and the NumPy functions made of it.
 
 matmul is for floats of rank >= 2 with equal batch axes, which is what a GEMM does. The
 public function brings everything else to that form; integers and bools are multiplied
@@ -45,7 +45,7 @@ def _matmul_dtype(x: TensorType, y: TensorType) -> DType:
 
 
 def _matmul_vjp(g: Tensor, z: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """``x' = g @ y^T``, ``y' = x^T @ g``."""
+    """Differentiate a product: ``x' = g @ y^T``, ``y' = x^T @ g``."""
     return apply(MATMUL, g, _flipped(y)), apply(MATMUL, _flipped(x), g)
 
 
@@ -77,9 +77,6 @@ MATMUL = define(
     ],
     amp="half",
 )
-
-
-# ---- accumulated ---------------------------------------------------------------------
 
 
 def _matmul_add_shape(base: TensorType, x: TensorType, y: TensorType) -> Shape:
@@ -125,11 +122,8 @@ MATMUL_ADD = define(
 )
 
 
-# ---- public --------------------------------------------------------------------------
-
-
 def matmul(x1: ArrayLike, x2: ArrayLike) -> Tensor:
-    """The matrix product ``x1 @ x2``.
+    """Return the matrix product ``x1 @ x2``.
 
     Axes before the last two broadcast. A vector on the left is a row, one on the right
     a column, whose axis is dropped from the result. Integers are multiplied and added
@@ -153,7 +147,7 @@ def matmul(x1: ArrayLike, x2: ArrayLike) -> Tensor:
 
 
 def _check_product(x: Tensor, y: Tensor) -> None:
-    """Refuses what is no matrix product, in the types that the user gave."""
+    """Raise for operands that form no matrix product, in the user's types."""
     if x.ndim == 0 or y.ndim == 0:
         advice = "multiply scalars with *"
         raise shape_error("matmul", (x, y), "arrays of at least one axis", advice)
@@ -168,7 +162,7 @@ def _check_product(x: Tensor, y: Tensor) -> None:
 
 
 def _product(x: Tensor, y: Tensor, batch: Shape) -> Tensor:
-    """The product of matrices; one large GEMM where the right one has no batch axes."""
+    """Multiply matrices; as one large GEMM where the right one has no batch axes."""
     if not is_float(x.dtype):
         return _exact_product(x, y)
     if y.ndim == 2:
@@ -183,7 +177,7 @@ def _product(x: Tensor, y: Tensor, batch: Shape) -> Tensor:
 
 
 def _exact_product(x: Tensor, y: Tensor) -> Tensor:
-    """Integers and bools: products over a new axis, then their sum."""
+    """Multiply integers or bools over a new axis, then sum."""
     left = reshaped(x, (*x.shape, 1))
     right = reshaped(y, (*y.shape[:-2], 1, *y.shape[-2:]))
     total = "reduce_any" if kind_of(x.dtype) == "b" else "reduce_sum"
@@ -196,7 +190,7 @@ def _times(x: Tensor, y: Tensor) -> Tensor:
 
 
 def dot(a: ArrayLike, b: ArrayLike) -> Tensor:
-    """The sum of products over the last axis of `a` and the last but one of `b`.
+    """Return the sum of products over the last axis of `a` and the last but one of `b`.
 
     A vector `b` has its one axis; with a scalar it is their product.
 
@@ -216,7 +210,7 @@ def dot(a: ArrayLike, b: ArrayLike) -> Tensor:
 
 
 def outer(a: ArrayLike, b: ArrayLike) -> Tensor:
-    """The product of every element of `a` (raveled) with every one of `b`.
+    """Return the product of every element of `a` (raveled) with every one of `b`.
 
     >>> import staticgrad as sg
     >>> print(sg.outer(sg.input("x", ("n",)), [1.0, 2.0]).type)

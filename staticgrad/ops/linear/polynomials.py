@@ -32,7 +32,7 @@ Mode = Literal["full", "same", "valid"]
 
 @widened
 def convolve(a: ArrayLike, v: ArrayLike, mode: Mode = "full") -> Tensor:
-    """The convolution of two arrays of one axis: ``y[n] = sum(a[m] * v[n - m])``.
+    """Return the convolution of two vectors: ``y[n] = sum(a[m] * v[n - m])``.
 
     With `mode` "full" all places where they overlap, n + m - 1; with "same" as many as
     the longer one has, with "valid" those where they overlap completely. ShapeError for
@@ -51,7 +51,7 @@ def convolve(a: ArrayLike, v: ArrayLike, mode: Mode = "full") -> Tensor:
 
 @widened
 def correlate(a: ArrayLike, v: ArrayLike, mode: Mode = "valid") -> Tensor:
-    """The cross-correlation of two arrays of one axis: ``y[k] = sum(a[n + k] * v[n])``.
+    """Return the cross-correlation of two vectors: ``y[k] = sum(a[n + k] * v[n])``.
 
     `mode` is as in `convolve`.
 
@@ -82,7 +82,7 @@ def _is_shorter(x: Tensor, y: Tensor) -> bool:
 
 
 def _slid(name: str, x: Tensor, y: Tensor, mode: str, turned: bool = False) -> Tensor:
-    """The scalar products of y with the windows of x, which is not shorter."""
+    """Return the scalar products of y with the windows of x, which is not shorter."""
     n, m = x.shape[0], y.shape[0]
     if mode not in ("full", "same", "valid"):
         raise shape_error(name, (), f"mode full, same or valid, got {mode!r}")
@@ -110,12 +110,9 @@ def _windowed(x: Tensor, y: Tensor, count: Dim) -> Tensor:
     return sum(taken(x, start, 0, window=m) * y, -1, dtype=x.dtype)
 
 
-# ---- polynomials ---------------------------------------------------------------------
-
-
 @widened
 def polyval(p: ArrayLike, x: ArrayLike) -> Tensor:
-    """The polynomial with coefficients `p`, the highest first, at `x`.
+    """Return the polynomial with coefficients `p`, the highest first, at `x`.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.polyval([1.0, 0.0, -1.0], [2.0, 3.0]), target="reference")()
@@ -136,7 +133,7 @@ def _count(name: str, p: Tensor) -> int:
 
 
 def polyadd(a1: ArrayLike, a2: ArrayLike) -> Tensor:
-    """The sum of two polynomials.
+    """Return the sum of two polynomials.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.polyadd([1, 2, 3], [1, 1]), target="reference")().tolist()
@@ -147,7 +144,7 @@ def polyadd(a1: ArrayLike, a2: ArrayLike) -> Tensor:
 
 
 def polysub(a1: ArrayLike, a2: ArrayLike) -> Tensor:
-    """The difference of two polynomials.
+    """Return the difference of two polynomials.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.polysub([1, 2, 3], [1, 1]), target="reference")().tolist()
@@ -158,7 +155,7 @@ def polysub(a1: ArrayLike, a2: ArrayLike) -> Tensor:
 
 
 def _aligned(name: str, a1: ArrayLike, a2: ArrayLike) -> tuple[Tensor, Tensor]:
-    """Both with as many coefficients, 0 before those of the lower degree."""
+    """Return both with equally many coefficients, padded by 0 in front."""
     tensors = [ravel(t) for t in promoted(a1, a2)]
     counts = [_count(name, t) for t in tensors]
     most = max(counts)
@@ -170,7 +167,7 @@ def _aligned(name: str, a1: ArrayLike, a2: ArrayLike) -> tuple[Tensor, Tensor]:
 
 
 def polymul(a1: ArrayLike, a2: ArrayLike) -> Tensor:
-    """The product of two polynomials: the convolution of their coefficients.
+    """Return the product of two polynomials: the convolution of their coefficients.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.polymul([1, 1], [1, -1]), target="reference")().tolist()
@@ -180,7 +177,7 @@ def polymul(a1: ArrayLike, a2: ArrayLike) -> Tensor:
 
 
 def polyder(p: ArrayLike, m: int = 1) -> Tensor:
-    """The coefficients of the `m`-th derivative of a polynomial in its variable.
+    """Return the coefficients of the `m`-th derivative of a polynomial in its variable.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.polyder([1, 2, 3]), target="reference")().tolist()
@@ -197,7 +194,7 @@ def polyder(p: ArrayLike, m: int = 1) -> Tensor:
 
 
 def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Tensor:
-    """The coefficients of the `m`-th integral of a polynomial, with constants `k`.
+    """Return the coefficients of the `m`-th integral, with constants `k`.
 
     `k` is one number or one for each order, the innermost first; 0 by default.
 
@@ -223,7 +220,7 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Tensor:
 
 @widened
 def poly(seq_of_zeros: ArrayLike) -> Tensor:
-    """The coefficients of the polynomial with the leading one 1 and these roots.
+    """Return the coefficients of the polynomial with the leading one 1 and these roots.
 
     Of a square matrix, which NumPy takes too, ShapeError: it needs eigenvalues.
 

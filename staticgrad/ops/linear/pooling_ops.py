@@ -1,4 +1,4 @@
-"""Maxima of windows: four ops.
+"""Max pooling: four ops.
 
 ``max_pool`` gives the largest element of each window, ``max_pool_index`` which element
 of the window it is: the first of equal ones; a NaN counts as larger than every number,
@@ -36,7 +36,7 @@ SMALL_WINDOW = 256  # elements up to which an index is a byte
 
 
 def index_dtype(window: Pair) -> DType:
-    """The dtype of an index into a window."""
+    """Return the dtype of an index into a window."""
     return np.dtype(np.uint8 if window[0] * window[1] <= SMALL_WINDOW else np.int32)
 
 
@@ -97,9 +97,6 @@ def _dtype(x: TensorType, *_: TensorType, window: Pair, **__: Any) -> DType:
     return x.dtype
 
 
-# ---- derivatives ---------------------------------------------------------------------
-
-
 def _max_vjp(g: Tensor, y: Tensor, x: Tensor, **attrs: Any) -> tuple[Tensor]:
     index = apply(MAX_POOL_INDEX, x, **attrs)
     return (apply(POOL_SPREAD, g, index, size=x.shape[1:3], **attrs),)
@@ -121,13 +118,10 @@ def _spread_vjp(
     return apply(POOL_PICK, h, index, **attrs), None
 
 
-# ---- NumPy ---------------------------------------------------------------------------
-
-
 def _parts(
     counts: Any, window: Pair, strides: Pair, dilation: Pair
 ) -> Iterator[tuple[slice, slice, slice]]:
-    """For each element of the window in order, where it lies in all of them."""
+    """Yield, for each element of the window in order, its positions in all of them."""
     for tap in np.ndindex(*window):
         first = [t * d for t, d in zip(tap, dilation, strict=True)]
         rows, columns = (
@@ -138,7 +132,7 @@ def _parts(
 
 
 def _windows(x: Array, window: Pair, strides: Pair, dilation: Pair) -> Array:
-    """The elements of each window along a new first axis."""
+    """Return the elements of each window along a new first axis."""
     counts = tuple(
         window_count(n, size, stride, 0, spread)
         for n, size, stride, spread in zip(
@@ -153,7 +147,7 @@ def _max_numpy(x: Array, **attrs: Any) -> Array:
 
 
 def _index_numpy(x: Array, *, window: Pair, **attrs: Any) -> Array:
-    """np.argmax takes the first, and NaN for the largest."""
+    """Return the first index of the maximum, NaN counting as the largest."""
     found = np.argmax(_windows(x, window, **attrs), axis=0)
     return np.asarray(found.astype(index_dtype(window)))
 
@@ -173,9 +167,6 @@ def _spread_numpy(
     return found
 
 
-# ---- records -------------------------------------------------------------------------
-
-
 def _attrs(
     window: Pair, strides: Pair | None = None, dilation: Pair = (1, 1)
 ) -> dict[str, Any]:
@@ -187,7 +178,7 @@ def _attrs(
 
 
 def _mixed(*shape: int) -> Array:
-    """Numbers that are neither equal nor in order."""
+    """Return distinct numbers out of order."""
     return np.asarray(np.sin(1.7 * np.arange(int(np.prod(shape))))).reshape(shape)
 
 

@@ -1,4 +1,4 @@
-"""Elements at positions that are data: check_index, take, position.
+"""Gathers: check_index, take, position.
 
 Only check_index can fail while a graph runs: it wraps negative indices and refuses
 those out of range; take and scatter (scatter.py) want checked indices. take and a
@@ -31,9 +31,6 @@ from staticgrad.ops.movement.views import broadcasted, numbers, same_dtype
 from staticgrad.ops.named import called_by, named
 
 Array = npt.NDArray[Any]
-
-
-# ---- check_index ---------------------------------------------------------------------
 
 
 def _index_dtype(index: TensorType, **_: Any) -> DType:
@@ -69,9 +66,6 @@ CHECK_INDEX = define(
 )
 
 
-# ---- take ----------------------------------------------------------------------------
-
-
 def taken_shape(
     x: TensorType,
     index: TensorType,
@@ -80,7 +74,7 @@ def taken_shape(
     pointwise: bool,
     window: Dim | None = None,
 ) -> Shape:
-    """The shape of what take gives, and of what scatter puts."""
+    """Return the shape of the result of take, and of the updates of scatter."""
     if index.dtype != INT64:
         raise DTypeError("an int64 index", "check_index makes one")
     place = normalize_axis(axis, len(x.shape))
@@ -108,7 +102,7 @@ def _others(shape: Shape, axis: int) -> Shape:
 def _take_vjp(
     g: Tensor, y: Tensor, x: Tensor, index: Tensor, **attrs: Any
 ) -> tuple[Tensor, None]:
-    """Zeros, and g added where it was taken."""
+    """Scatter g into zeros."""
     nothing = broadcasted(frozen(np.zeros((), g.dtype)), x.shape)
     return named("scatter", nothing, index, g, combine="add", **attrs), None
 
@@ -122,7 +116,7 @@ def _take_numpy(
 
 
 def windows(index: Array, window: int | None) -> Array:
-    """Each index and those that follow it, along a new last axis."""
+    """Return each index and those that follow it, along a new last axis."""
     return index if window is None else index[..., None] + np.arange(window)
 
 
@@ -157,9 +151,6 @@ def _at(axis: int, pointwise: bool = False) -> dict[str, Any]:
     return {"axis": axis, "pointwise": pointwise}
 
 
-# ---- position ------------------------------------------------------------------------
-
-
 def _position_shape(*, shape: Shape, axis: int, dtype: DType) -> Shape:
     normalize_axis(axis, len(shape))
     return shape
@@ -189,8 +180,6 @@ POSITION = define(
 )
 
 
-# ---- size ---------------------------------------------------------------------------
-
 EXTENT = define(
     "extent",
     shape=lambda *, size: (),
@@ -203,11 +192,8 @@ EXTENT = define(
 )
 
 
-# ---- on tensors, without conversions (for other ops) ---------------------------------
-
-
 def checked(index: Tensor, extent: Dim, wrap: bool = True, call: str = "") -> Tensor:
-    """The int64 `index`, refused while running where it is not within `extent`.
+    """Check an int64 `index` at run time against `extent`.
 
     The error names the function that the user called, `call`.
     """
@@ -221,7 +207,7 @@ def taken(
     pointwise: bool = False,
     window: Dim | None = None,
 ) -> Tensor:
-    """Elements of `x` at a checked `index` along `axis`.
+    """Return elements of `x` at a checked `index` along `axis`.
 
     With a `window`, that many elements from each index on, along a new axis after those
     of the index; the index has to be checked against the axis less window - 1.
@@ -233,5 +219,5 @@ def taken(
 
 
 def position(shape: Shape, axis: int, dtype: DType = INT64) -> Tensor:
-    """Each element's own index along `axis`."""
+    """Return each element's own index along `axis`."""
     return apply(POSITION, shape=shape, axis=axis % len(shape), dtype=dtype)

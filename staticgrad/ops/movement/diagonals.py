@@ -33,7 +33,7 @@ Array = npt.NDArray[Any]
 
 
 def _length(rows: Dim, columns: Dim, offset: int) -> Dim:
-    """How many elements diagonal `offset` of a matrix has."""
+    """Return the number of elements on diagonal `offset` of a matrix."""
     low, high = builtins.max(-offset, 0), builtins.max(offset, 0)
     rows, columns = rows - low, columns - high
     longer = rows - columns
@@ -48,9 +48,6 @@ def _length(rows: Dim, columns: Dim, offset: int) -> Dim:
 
 def _first(offset: int, down: Dim, right: Dim) -> Dim:
     return builtins.max(-offset, 0) * down + builtins.max(offset, 0) * right
-
-
-# ---- ops -----------------------------------------------------------------------------
 
 
 def _diagonal_shape(x: TensorType, *, offset: int) -> Shape:
@@ -133,11 +130,9 @@ DIAGONAL_PLACED: Op = define(
     ],
 )
 
-# ---- public --------------------------------------------------------------------------
-
 
 def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
-    """Diagonal `offset` of the matrices in two axes, as the last axis of the result.
+    """Return diagonal `offset` of the matrices in two axes, as the last axis.
 
     >>> import staticgrad as sg
     >>> print(sg.diagonal(sg.input("x", ("n", "n", 3))).type)
@@ -150,7 +145,7 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> T
 
 
 def diag(v: ArrayLike, k: int = 0) -> Tensor:
-    """The matrix with `v` on diagonal `k`; of a matrix, its diagonal `k`.
+    """Return the matrix with `v` on diagonal `k`; of a matrix, its diagonal `k`.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.diag([1, 2]), target="reference")().tolist()
@@ -166,7 +161,7 @@ def diag(v: ArrayLike, k: int = 0) -> Tensor:
 
 
 def diagflat(v: ArrayLike, k: int = 0) -> Tensor:
-    """The matrix with the elements of `v`, raveled, on diagonal `k`.
+    """Return the matrix with the elements of `v`, raveled, on diagonal `k`.
 
     >>> import staticgrad as sg
     >>> print(sg.diagflat([[1, 2], [3, 4]]).type)
@@ -182,7 +177,7 @@ def trace(
     axis2: int = 1,
     dtype: npt.DTypeLike | None = None,
 ) -> Tensor:
-    """The sum of diagonal `offset` of the matrices in two axes.
+    """Return the sum of diagonal `offset` of the matrices in two axes.
 
     >>> import staticgrad as sg
     >>> float(sg.compile(sg.trace([[1.0, 2.0], [3.0, 4.0]]), target="reference")())
@@ -192,14 +187,14 @@ def trace(
 
 
 def _below(shape: Shape, k: int) -> Tensor:
-    """Where an element lies on diagonal `k` or below."""
+    """Whether an element lies on diagonal `k` or below."""
     row = named("position", shape=shape[-2:], axis=0, dtype=INT64)
     column = named("position", shape=shape[-2:], axis=1, dtype=INT64)
     return column <= row + k
 
 
 def tril(m: ArrayLike, k: int = 0) -> Tensor:
-    """`m` with zeros above diagonal `k` of its last two axes.
+    """Return `m` with zeros above diagonal `k` of its last two axes.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.tril([[1, 2], [3, 4]]), target="reference")().tolist()
@@ -210,7 +205,7 @@ def tril(m: ArrayLike, k: int = 0) -> Tensor:
 
 
 def triu(m: ArrayLike, k: int = 0) -> Tensor:
-    """`m` with zeros below diagonal `k` of its last two axes.
+    """Return `m` with zeros below diagonal `k` of its last two axes.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.triu([[1, 2], [3, 4]]), target="reference")().tolist()
@@ -221,7 +216,7 @@ def triu(m: ArrayLike, k: int = 0) -> Tensor:
 
 
 def _matrices(name: str, m: ArrayLike) -> Tensor:
-    """`m`; a vector is repeated to a square matrix, as in NumPy."""
+    """Return `m`; a vector is repeated to a square matrix, as in NumPy."""
     x = as_tensor(m)
     if x.ndim == 0:
         raise shape_error(name, (x,), "an array of at least one axis")
@@ -234,7 +229,7 @@ def tri(
     k: int = 0,
     dtype: npt.DTypeLike | None = None,
 ) -> Tensor:
-    """Ones on diagonal `k` of an (N, M) matrix and below, zeros above.
+    """Return ones on diagonal `k` of an (N, M) matrix and below, zeros above.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.tri(2), target="reference")().tolist()
@@ -246,7 +241,7 @@ def tri(
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Constant, ...]:
-    """Rows and columns of the elements of an (n, m) matrix up to diagonal `k`.
+    """Return rows and columns of the elements of an (n, m) matrix up to diagonal `k`.
 
     >>> import staticgrad as sg
     >>> [i.value.tolist() for i in sg.tril_indices(2)]
@@ -256,7 +251,7 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Constant, ..
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Constant, ...]:
-    """Rows and columns of the elements of an (n, m) matrix from diagonal `k` on.
+    """Return rows and columns of the elements of an (n, m) matrix from diagonal `k` on.
 
     >>> import staticgrad as sg
     >>> [i.value.tolist() for i in sg.triu_indices(2)]
@@ -266,7 +261,7 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Constant, ..
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple[Constant, ...]:
-    """The index of each axis of the main diagonal of an array of `ndim` axes of n.
+    """Return the index along each axis of the main diagonal of (n, ..., n).
 
     >>> import staticgrad as sg
     >>> [i.value.tolist() for i in sg.diag_indices(2)]

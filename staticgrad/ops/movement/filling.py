@@ -1,4 +1,4 @@
-"""Tensors that follow from their shape: zeros, full, eye, arange.
+"""Tensors made from their shape: zeros, full, eye, arange.
 
 Shapes may hold symbolic sizes. Constant fillings are one number, broadcast; ranges of
 numbers are constants, ranges up to a symbolic size count positions.
@@ -64,7 +64,7 @@ def _number_filled(
 def full(
     shape: ShapeLike, fill_value: ArrayLike, dtype: npt.DTypeLike | None = None
 ) -> Tensor:
-    """`fill_value` everywhere, with its dtype by default (a float64 for 1.0, as NumPy).
+    """Return an array of `fill_value`, with its dtype by default.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.full((2,), 7), target="reference")()
@@ -84,7 +84,7 @@ def zeros_like(
     *,
     shape: ShapeLike | None = None,
 ) -> Tensor:
-    """Zeros of the shape and dtype of `a`, or of others.
+    """Return zeros of the shape and dtype of `a`, or of others.
 
     >>> import staticgrad as sg
     >>> print(sg.zeros_like([1, 2]).type)
@@ -100,7 +100,7 @@ def ones_like(
     *,
     shape: ShapeLike | None = None,
 ) -> Tensor:
-    """Ones of the shape and dtype of `a`, or of others.
+    """Return ones of the shape and dtype of `a`, or of others.
 
     >>> import staticgrad as sg
     >>> print(sg.ones_like([1, 2]).type)
@@ -117,7 +117,7 @@ def full_like(
     *,
     shape: ShapeLike | None = None,
 ) -> Tensor:
-    """`fill_value` everywhere, of the shape and dtype of `a`, or of others.
+    """Return `fill_value` everywhere, of the shape and dtype of `a`, or of others.
 
     >>> import staticgrad as sg
     >>> print(sg.full_like([1, 2], 7).type)
@@ -134,7 +134,7 @@ def eye(
     k: int = 0,
     dtype: npt.DTypeLike | None = None,
 ) -> Tensor:
-    """Ones on diagonal `k` of an (N, M) matrix, zeros elsewhere.
+    """Return ones on diagonal `k` of an (N, M) matrix, zeros elsewhere.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.eye(2), target="reference")()
@@ -149,7 +149,7 @@ def eye(
 
 
 def identity(n: int | Size, dtype: npt.DTypeLike | None = None) -> Tensor:
-    """The (n, n) identity matrix.
+    """Return the (n, n) identity matrix.
 
     >>> import staticgrad as sg
     >>> print(sg.identity(3).type)
@@ -164,7 +164,7 @@ def arange(
     step: float = 1,
     dtype: npt.DTypeLike | None = None,
 ) -> Tensor:
-    """Numbers from `start` (0) below `stop`, `step` apart; the dtype is NumPy's.
+    """Return numbers from `start` (0) below `stop`, `step` apart; the dtype is NumPy's.
 
     With a symbolic `start` or `stop` the step is 1.
 

@@ -30,7 +30,7 @@ def meshgrid(
     sparse: bool = False,
     indexing: Literal["xy", "ij"] = "xy",
 ) -> tuple[Tensor, ...]:
-    """The coordinates of a grid from those along each axis, one array per axis.
+    """Return the coordinates of a grid from those along each axis, one array per axis.
 
     With `indexing` "xy" the first two axes are exchanged, as for images; with `sparse`
     the arrays have size 1 along all axes but their own. `copy` changes nothing.
@@ -63,7 +63,7 @@ def indices(
     dtype: npt.DTypeLike = "int64",
     sparse: bool = False,
 ) -> Tensor | tuple[Tensor, ...]:
-    """The index of each element along each axis of a grid of these `dimensions`.
+    """Return the index of each element along each axis of a grid of these `dimensions`.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.indices((2, 2)), target="reference")().tolist()
@@ -83,7 +83,7 @@ def indices(
 
 
 def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Tensor:
-    """The matrix of powers of `x`, from N - 1 down to 0, or up where `increasing`.
+    """Return the matrix of powers of `x`, descending, or ascending if `increasing`.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.vander([2, 3], 3), target="reference")().tolist()
@@ -103,7 +103,7 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Tens
 
 
 def ix_(*args: ArrayLike) -> tuple[Tensor, ...]:
-    """Indices along one axis each, shaped so that together they select a grid.
+    """Return indices along one axis each, shaped so that together they select a grid.
 
     >>> import staticgrad as sg
     >>> x = sg.constant([[1, 2, 3], [4, 5, 6]])
@@ -121,7 +121,7 @@ def ix_(*args: ArrayLike) -> tuple[Tensor, ...]:
 
 
 def _known(arg: ArrayLike) -> ArrayLike:
-    """Where a known mask is true; anything else as it is."""
+    """Return the indices of a known mask; anything else as it is."""
     if isinstance(arg, Tensor):
         return arg
     array = np.asarray(arg)
@@ -134,7 +134,7 @@ def ravel_multi_index(
     mode: str | Sequence[str] = "raise",
     order: str = "C",
 ) -> Tensor:
-    """The places, in an array of shape `dims` raveled, of the elements at indices.
+    """Return positions in an array of shape `dims`, raveled, of multi-indices.
 
     An index out of range is an IndexOutOfRange; with `mode` "wrap" it is taken modulo
     the size, with "clip" it becomes the nearest one.
@@ -173,7 +173,7 @@ def _strides(name: str, shape: Shape, order: str) -> list[Dim]:
 def unravel_index(
     indices: ArrayLike, shape: Sequence[int | Size], order: str = "C"
 ) -> tuple[Tensor, ...]:
-    """The index along each axis of `shape` of places in it raveled.
+    """Return the index along each axis of `shape` of positions in it raveled.
 
     An index out of range is an IndexOutOfRange.
 
@@ -196,7 +196,7 @@ def cross(
     axisc: int = -1,
     axis: int | None = None,
 ) -> Tensor:
-    """The vector product of vectors of three elements; other axes broadcast.
+    """Return the vector product of vectors of three elements; other axes broadcast.
 
     Vectors of two elements, which NumPy 2 has deprecated, are refused.
 

@@ -1,4 +1,4 @@
-"""What a key in ``x[key]`` asks for, by NumPy's rules.
+"""Reading of index keys ``x[key]`` by NumPy's rules.
 
 A key is read once, for reading (indexing.py) and for writing (indexed_updates.py):
 integers that are known and slices become bounds of one slice, None an axis of size 1,
@@ -39,7 +39,7 @@ MASK_ADVICE = (
 
 @dataclass(slots=True)
 class Reading:
-    """How a key is applied: cut by `parts`, reshape to `shape`, then take.
+    """Reading of a key: cut by `parts`, reshape to `shape`, then take.
 
     `windows` and `gathers` have axes of `shape`; `first` says that the axes of index
     arrays come first.
@@ -54,7 +54,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Several gathers as one: take along `axis` of the array reshaped to `shape`."""
+    """Merged gathers: take along `axis` of the array reshaped to `shape`."""
 
     shape: Shape
     axis: int
@@ -62,7 +62,7 @@ class Lookup:
 
 
 def read(x: Tensor, key: Any) -> Reading:
-    """The Reading of `key` for `x`; errors name the rule that it breaks."""
+    """Return the Reading of `key` for `x`; errors name the rule that it breaks."""
     items = _expanded(x, key if isinstance(key, tuple) else (key,))
     reading, advanced = Reading(), []
     for place, item in enumerate(items):
@@ -83,7 +83,7 @@ def read(x: Tensor, key: Any) -> Reading:
 
 
 def _expanded(x: Tensor, key: tuple[Any, ...]) -> list[Any]:
-    """The key with masks as indices and its Ellipsis as one slice per missing axis."""
+    """Return the key with masks as indices and its Ellipsis as slices."""
     items = [part for item in key for part in _unmasked(x, item)]
     ellipses = [k for k, item in enumerate(items) if item is Ellipsis]
     used = sum(item is not None and item is not Ellipsis for item in items)
@@ -95,13 +95,13 @@ def _expanded(x: Tensor, key: tuple[Any, ...]) -> list[Any]:
     missing: list[Any] = [slice(None)] * (x.ndim - used)
     if not ellipses:
         return [*items, *missing]
-    # One that stands for no axis still keeps the indices beside it apart.
+    # An Ellipsis for no axis still separates the indices beside it.
     place = ellipses[0]
     return [*items[:place], *(missing or [Ellipsis]), *items[place + 1 :]]
 
 
 def _unmasked(x: Tensor, item: Any) -> tuple[Any, ...]:
-    """A known mask as the indices at which it is true; anything else as it is."""
+    """Return a known mask as the indices where it is true; else the item as it is."""
     mask = item.value if isinstance(item, Constant) else item
     if isinstance(mask, list) and _holds_bools(mask):
         mask = np.asarray(mask)
@@ -157,13 +157,10 @@ def _out_of_range(number: int, n: Dim, x: Tensor) -> IndexOutOfRange:
     )
 
 
-# ---- indices -------------------------------------------------------------------------
-
-
 def as_index(
     item: Any, extent: Dim, wrap: bool = True, call: str = "indexing"
 ) -> Tensor:
-    """`item` as a checked int64 index; what is known now is checked now, too.
+    """Return `item` as a checked int64 index; a known one is checked at once, too.
 
     Errors name the function that the user called, `call`.
     """
@@ -179,7 +176,7 @@ def as_index(
 
 
 def as_integers(item: Any) -> Any:
-    """An empty list is an index of no elements, not one of floats."""
+    """Return `item` as integers; an empty list is an index, not floats."""
     if isinstance(item, list | tuple) and len(item) == 0:
         return np.zeros(0, np.int64)
     if isinstance(item, int | np.integer) and not isinstance(item, bool):
@@ -197,7 +194,7 @@ def _check_known(index: npt.NDArray[Any], lowest: int, extent: int, call: str) -
 
 
 def lookup(shape: Shape, gathers: list[tuple[int, Tensor]]) -> Lookup:
-    """The gathers as one, of an array of `shape`.
+    """Merge gathers from an array of `shape` into one.
 
     The axes of the index stand in the place of the gathered ones where these are
     neighbours, and first where they are not.
@@ -221,7 +218,7 @@ def _broadcast(indices: list[Tensor]) -> None:
 
 
 def _neighbours(shape: Shape, gathers: list[tuple[int, Tensor]]) -> Lookup:
-    """``x[i, j]``: element i * m + j of the two axes as one."""
+    """Merge ``x[i, j]``: element i * m + j of the two axes as one."""
     first, last = gathers[0][0], gathers[-1][0]
     flat = gathers[0][1]
     for axis, index in gathers[1:]:
@@ -232,7 +229,7 @@ def _neighbours(shape: Shape, gathers: list[tuple[int, Tensor]]) -> Lookup:
 
 
 def _apart(shape: Shape, gathers: list[tuple[int, Tensor]]) -> Lookup:
-    """``x[i, :, j]``: each element's place in the array as one axis."""
+    """Merge ``x[i, :, j]``: each element's position in the array as one axis."""
     axes = dict(gathers)
     others = [axis for axis in range(len(shape)) if axis not in axes]
     flat: Tensor | None = None

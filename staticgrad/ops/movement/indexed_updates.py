@@ -1,8 +1,8 @@
-"""Writing into a copy: x.at[key].set, add, subtract, multiply, max, min.
+"""Updates of a copy: x.at[key].set, add, subtract, multiply, max, min.
 
-``x.at[key].add(v)`` is x with v added at ``x[key]``. What is known of the key is a
-region (the op replace), what is data a scatter; a mask is a choice per element. Where
-indices repeat, set keeps the last value and the others combine all of them in order.
+``x.at[key].add(v)`` is x with v added at ``x[key]``. A static key is a region (the op
+replace), a dynamic one a scatter; a mask is a choice per element. Where indices repeat,
+set keeps the last value and the others combine all of them in order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from staticgrad.ops.rules import dtype_error, shape_error
 
 
 class At:
-    """What ``x.at`` gives: a key in brackets says where to write.
+    """Result of ``x.at``; a key in brackets selects the elements to write.
 
     >>> import staticgrad as sg
     >>> y = sg.zeros(3).at[[0, 2, 2]].add(1.0)
@@ -44,12 +44,12 @@ class At:
         self._x = x
 
     def __getitem__(self, key: Any) -> Spot:
-        """The elements ``x[key]``."""
+        """Select the elements ``x[key]``."""
         return Spot(self._x, key)
 
 
 class Spot:
-    """Elements of an array: each method gives the array with new ones there.
+    """Elements of an array to update; each method returns the updated array.
 
     Values broadcast to the shape of ``x[key]``.
     """
@@ -61,37 +61,37 @@ class Spot:
         self._key = key
 
     def get(self) -> Tensor:
-        """``x[key]``."""
+        """Return ``x[key]``."""
         return getitem(self._x, self._key)
 
     def set(self, values: ArrayLike) -> Tensor:
-        """`values` there; of equal indices the last one counts."""
+        """Return the array with `values` there; the last of equal indices wins."""
         return _written(self._x, self._key, values, "set")
 
     def add(self, values: ArrayLike) -> Tensor:
-        """`values` added; equal indices add up."""
+        """Return the array with `values` added; equal indices accumulate."""
         return _written(self._x, self._key, values, "add")
 
     def subtract(self, values: ArrayLike) -> Tensor:
-        """`values` subtracted, as often as an index is given."""
+        """Return the array with `values` subtracted; equal indices accumulate."""
         new = _as_values(self._x, values, "subtract")
         return _written(self._x, self._key, named("negative", new), "add")
 
     def multiply(self, values: ArrayLike) -> Tensor:
-        """`values` multiplied in, as often as an index is given."""
+        """Return the array multiplied by `values`; equal indices accumulate."""
         return _written(self._x, self._key, values, "multiply")
 
     def max(self, values: ArrayLike) -> Tensor:
-        """The larger of what was there and all `values` for the place."""
+        """Return the maximum of the old element and all its `values`."""
         return _written(self._x, self._key, values, "maximum")
 
     def min(self, values: ArrayLike) -> Tensor:
-        """The smaller of what was there and all `values` for the place."""
+        """Return the minimum of the old element and all its `values`."""
         return _written(self._x, self._key, values, "minimum")
 
 
 def at_of(x: Tensor) -> At:
-    """Where to write: ``x.at[key].set(values)`` and the like give a new array."""
+    """Select elements to update: ``x.at[key].set(values)`` returns a new array."""
     return At(x)
 
 
@@ -132,7 +132,7 @@ def _is_mask(key: Any) -> bool:
 
 
 def _masked(x: Tensor, mask: Tensor, new: Tensor, how: How) -> Tensor:
-    """A choice per element (or per row, where the mask has fewer axes)."""
+    """Select per element (or per row, where the mask has fewer axes)."""
     if mask.shape != x.shape[: mask.ndim]:
         rule = "a mask of the shape of the array, or of its first axes"
         raise shape_error("indexing", (x, mask), rule)
@@ -155,7 +155,7 @@ def _fitted(x: Tensor, new: Tensor, shape: Shape, how: str) -> Tensor:
 
 
 def _in_block(old: Tensor, reading: Reading, new: Tensor, how: How) -> Tensor:
-    """The cut part of the array with the new values in it."""
+    """Return the block of the array with the new values in it."""
     blocks = [old]
     for axis, start, size in reading.windows:
         blocks.append(taken(blocks[-1], start, axis, window=size))

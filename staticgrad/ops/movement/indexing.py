@@ -1,4 +1,4 @@
-"""Elements by key, and take, take_along_axis, put_along_axis, scatter_add, one_hot.
+"""Indexing, and take, take_along_axis, put_along_axis, scatter_add, one_hot.
 
 ``x[key]`` becomes at most one slice (a view), one reshape (for integers and None) and
 one take of everything that is data (index_keys.py). An integer on a symbolic axis is
@@ -36,7 +36,7 @@ from staticgrad.ops.rules import one_axis, shape_error
 
 
 def getitem(x: Tensor, key: Any) -> Tensor:
-    """``x[key]`` as NumPy has it, but for masks that are data.
+    """Index as NumPy's ``x[key]``; a mask must be known when the graph is built.
 
     Indices out of range are an IndexOutOfRange: at once where axis and index are known,
     otherwise when the graph runs. ``x[i : i + n]`` with a scalar Tensor i takes n
@@ -50,7 +50,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
 
 
 def gathered(x: Tensor, reading: Reading) -> Tensor:
-    """`x`, already cut, at the index arrays and scalars of a key."""
+    """Gather from `x`, already sliced, by the index arrays and scalars of a key."""
     if not reading.gathers:
         return x
     where = lookup(x.shape, reading.gathers)
@@ -61,16 +61,13 @@ def gathered(x: Tensor, reading: Reading) -> Tensor:
     return moveaxis(result, tuple(own), tuple(range(where.index.ndim)))
 
 
-# ---- public --------------------------------------------------------------------------
-
-
 Mode = Literal["raise", "wrap", "clip"]
 
 
 def take(
     a: ArrayLike, indices: ArrayLike, axis: int | None = None, mode: Mode = "raise"
 ) -> Tensor:
-    """The elements of `a` at `indices` along `axis`; of the raveled `a` without one.
+    """Return the elements of `a` at `indices` along `axis`, or of the raveled `a`.
 
     The axes of `indices` take the place of `axis`. Negative indices count from the end.
     An index out of range is an IndexOutOfRange, when the graph runs if not before; with
@@ -92,7 +89,7 @@ def take(
 
 
 def within(indices: ArrayLike, extent: Dim, mode: str) -> Tensor:
-    """`indices` moved into ``0..extent-1``, by `mode` "wrap" or "clip"."""
+    """Return `indices` moved into ``0..extent-1``, by `mode` "wrap" or "clip"."""
     index = cast(as_tensor(as_integers(indices)), "int64")
     last = as_tensor(extent, index)
     if mode == "wrap":
@@ -104,7 +101,7 @@ def within(indices: ArrayLike, extent: Dim, mode: str) -> Tensor:
 def take_along_axis(
     arr: ArrayLike, indices: ArrayLike, axis: int | None = -1
 ) -> Tensor:
-    """For each element of `indices`, that element of `arr` along `axis` beside it.
+    """Return elements of `arr` along `axis`, one for each of `indices`.
 
     The other axes broadcast. With ``axis=None`` both are raveled.
 
@@ -124,7 +121,7 @@ def take_along_axis(
 def put_along_axis(
     arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None = -1
 ) -> Tensor:
-    """`arr` with `values` at the places that take_along_axis would take.
+    """Return `arr` with `values` at the positions of take_along_axis.
 
     The result is new: unlike NumPy's function this one changes no array. Of equal
     indices the last one counts. With ``axis=None`` the result is that of the raveled
@@ -147,7 +144,7 @@ def put_along_axis(
 
 
 def _beside(name: str, x: Tensor, index: Tensor, place: int) -> tuple[Tensor, Tensor]:
-    """Array and checked index, broadcast against each other on all other axes."""
+    """Broadcast array and checked index against each other on all other axes."""
     if x.ndim != index.ndim:
         rule = "an index with as many axes as the array"
         raise shape_error(name, (x, index), rule)
@@ -159,7 +156,7 @@ def _beside(name: str, x: Tensor, index: Tensor, place: int) -> tuple[Tensor, Te
 
 
 def _broadcast_others(name: str, x: Tensor, index: Tensor, axis: int) -> Shape:
-    """The shape that both have on all axes but `axis`."""
+    """Return the shape that both have on all axes but `axis`."""
     shape = list(x.shape)
     for k, (n, m) in enumerate(zip(x.shape, index.shape, strict=True)):
         if k == axis or m in (1, n):
@@ -174,7 +171,7 @@ def _broadcast_others(name: str, x: Tensor, index: Tensor, axis: int) -> Shape:
 def scatter_add(
     shape: ShapeLike, index: ArrayLike, updates: ArrayLike, axis: int = 0
 ) -> Tensor:
-    """Zeros of `shape` with `updates` added at `index` along `axis`; take's transpose.
+    """Return zeros of `shape` with `updates` added at `index`; take's transpose.
 
     `updates` broadcasts to the shape that ``take(zeros(shape), index, axis)`` has.
     Equal indices add up; an index out of range is an IndexOutOfRange.
@@ -199,7 +196,7 @@ def scatter_add(
 
 
 def one_hot(labels: ArrayLike, n: Dim, dtype: npt.DTypeLike | None = None) -> Tensor:
-    """1 where position equals label along a new last axis of `n`, 0 elsewhere.
+    """Return 1 where position equals label along a new last axis of `n`, 0 elsewhere.
 
     `dtype` is by default the Graph's float. Labels must lie in ``0..n-1``: another one
     is an IndexOutOfRange.

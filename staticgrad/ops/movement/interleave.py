@@ -1,4 +1,4 @@
-"""Images whose pixels take turns: the op weave."""
+"""Interleaving of pixels of several images: the op weave."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _pieces(
 
 
 def _fill(*, size: Shape, window: Pair, strides: Pair) -> int | None:
-    """Zeros, where the windows leave anything."""
+    """Return the fill: zeros, where the windows leave anything."""
     whole = all(
         isinstance(n, int) and n % stride == 0
         for n, stride in zip(size, strides, strict=True)
@@ -79,7 +79,7 @@ def _vjp(
 
 
 def over_examples(name: str) -> Callable[..., Tensor]:
-    """The batch rule of the op `name`: examples are images of one longer batch."""
+    """Return the batch rule of the op `name`: examples extend the batch of images."""
 
     def rule(n: Dim, *xs: Tensor, **attrs: Any) -> Tensor:
         joined = [reshaped(x, (n * x.shape[1], *x.shape[2:])) for x in xs]
@@ -150,5 +150,5 @@ WEAVE = define(
 def interleaved(
     parts: Sequence[Tensor], size: Shape, window: Pair, strides: Pair
 ) -> Tensor:
-    """An image of `size` whose windows have the pixels of `parts`, zeros between."""
+    """Interleave `parts` into an image of `size`, zeros elsewhere."""
     return apply(WEAVE, *parts, size=size, window=window, strides=strides)

@@ -1,4 +1,4 @@
-"""Arrays put beside each other: concatenate, stack, block, append, insert, delete."""
+"""Joining of arrays: concatenate, stack, block, append, insert, delete."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def concatenate(
     *,
     dtype: npt.DTypeLike | None = None,
 ) -> Tensor:
-    """`arrays` one after the other along `axis`; raveled first if it is None.
+    """Return `arrays` one after the other along `axis`; raveled first if it is None.
 
     They are cast to `dtype`, by default to their common one.
 
@@ -51,7 +51,7 @@ def stack(
     *,
     dtype: npt.DTypeLike | None = None,
 ) -> Tensor:
-    """`arrays` of one shape along a new axis.
+    """Return `arrays` of one shape along a new axis.
 
     >>> import staticgrad as sg
     >>> x = sg.input("x", ("n", 3))
@@ -70,7 +70,7 @@ def stack(
 
 
 def hstack(tup: Sequence[ArrayLike], *, dtype: npt.DTypeLike | None = None) -> Tensor:
-    """`tup` along the second axis; along the first if they have one.
+    """Return `tup` along the second axis; along the first if they have one.
 
     >>> import staticgrad as sg
     >>> print(sg.hstack([sg.input("x", ("n", 1)), sg.input("y", ("n", 2))]).type)
@@ -81,7 +81,7 @@ def hstack(tup: Sequence[ArrayLike], *, dtype: npt.DTypeLike | None = None) -> T
 
 
 def vstack(tup: Sequence[ArrayLike], *, dtype: npt.DTypeLike | None = None) -> Tensor:
-    """`tup` along the first axis, vectors as rows.
+    """Return `tup` along the first axis, vectors as rows.
 
     >>> import staticgrad as sg
     >>> print(sg.vstack([[1, 2], [3, 4], [5, 6]]).type)
@@ -95,7 +95,7 @@ def vstack(tup: Sequence[ArrayLike], *, dtype: npt.DTypeLike | None = None) -> T
 def _parts(
     name: str, arrays: Sequence[ArrayLike], dtype: npt.DTypeLike | None = None
 ) -> list[Tensor]:
-    """`arrays` as Tensors of one dtype; a Tensor is cut along its first axis."""
+    """Return `arrays` as Tensors of one dtype; a Tensor is cut along its first axis."""
     if isinstance(arrays, Tensor):
         arrays = unstacked(name, arrays)
     items = list(arrays)
@@ -106,7 +106,7 @@ def _parts(
 
 
 def unstacked(name: str, x: Tensor) -> list[Tensor]:
-    """The elements of `x` along its first axis, which has to be static."""
+    """Return the elements of `x` along its first axis, which has to be static."""
     if not x.shape or not isinstance(x.shape[0], int):
         raise shape_error(name, (x,), "a first axis of static size")
     rest = x.shape[1:]
@@ -114,7 +114,9 @@ def unstacked(name: str, x: Tensor) -> list[Tensor]:
 
 
 def dstack(tup: Sequence[ArrayLike]) -> Tensor:
-    """`tup` along the third axis, vectors as (1, n, 1) and matrices as (n, m, 1).
+    """Return `tup` joined along the third axis.
+
+    Vectors count as (1, n, 1) and matrices as (n, m, 1).
 
     >>> import staticgrad as sg
     >>> print(sg.dstack([[1, 2], [3, 4]]).type)
@@ -124,7 +126,7 @@ def dstack(tup: Sequence[ArrayLike]) -> Tensor:
 
 
 def column_stack(tup: Sequence[ArrayLike]) -> Tensor:
-    """`tup` along the second axis, vectors as columns.
+    """Return `tup` along the second axis, vectors as columns.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.column_stack([[1, 2], [3, 4]]), target="reference")().tolist()
@@ -136,7 +138,7 @@ def column_stack(tup: Sequence[ArrayLike]) -> Tensor:
 
 
 def block(arrays: Any) -> Tensor:
-    """Nested lists of blocks as one array: the innermost along the last axis.
+    """Join nested lists of blocks to one array, the innermost along the last axis.
 
     >>> import staticgrad as sg
     >>> y = sg.block([[sg.eye(1), sg.zeros((1, 2))], [sg.ones((1, 3))]])
@@ -153,7 +155,7 @@ def block(arrays: Any) -> Tensor:
 
 
 def _leaves(arrays: Any) -> tuple[list[ArrayLike], int]:
-    """The blocks in order, and how deep the lists are nested."""
+    """Return the blocks in order, and the nesting depth of the lists."""
     level, depth = [arrays], 0
     while builtins.any(isinstance(item, list) for item in level):
         if not builtins.all(isinstance(item, list) and item for item in level):
@@ -164,7 +166,7 @@ def _leaves(arrays: Any) -> tuple[list[ArrayLike], int]:
 
 
 def _blocked(arrays: Any, items: list[Tensor], depth: int, axis: int) -> list[Tensor]:
-    """The innermost lists of `depth` levels below `arrays` joined along `axis`."""
+    """Join the innermost lists, `depth` levels below `arrays`, along `axis`."""
     level = [arrays]
     for _ in range(depth):
         level = [inner for item in level for inner in item]
@@ -177,7 +179,7 @@ def _with_rank(x: Tensor, rank: int) -> Tensor:
 
 
 def _of_rank(x: Tensor, rank: int) -> Tensor:
-    """NumPy's atleast_1d, 2d, 3d."""
+    """Return at least `rank` axes, as NumPy's atleast_1d, 2d, 3d."""
     if x.ndim >= rank:
         return x
     if rank == 3 and x.ndim == 2:
@@ -193,7 +195,7 @@ def _at_least(rank: int, arrays: Sequence[ArrayLike]) -> Tensor | tuple[Tensor, 
 
 
 def atleast_1d(*arys: ArrayLike) -> Tensor | tuple[Tensor, ...]:
-    """Scalars as arrays of one element; of several arguments a tuple.
+    """Return scalars as arrays of one element; a tuple for several arguments.
 
     >>> import staticgrad as sg
     >>> sg.atleast_1d(sg.constant(2)).shape
@@ -203,7 +205,7 @@ def atleast_1d(*arys: ArrayLike) -> Tensor | tuple[Tensor, ...]:
 
 
 def atleast_2d(*arys: ArrayLike) -> Tensor | tuple[Tensor, ...]:
-    """Vectors as rows; of several arguments a tuple.
+    """Return vectors as rows; a tuple for several arguments.
 
     >>> import staticgrad as sg
     >>> sg.atleast_2d([1, 2]).shape
@@ -213,7 +215,7 @@ def atleast_2d(*arys: ArrayLike) -> Tensor | tuple[Tensor, ...]:
 
 
 def atleast_3d(*arys: ArrayLike) -> Tensor | tuple[Tensor, ...]:
-    """Vectors as (1, n, 1), matrices as (n, m, 1); of several arguments a tuple.
+    """Return vectors as (1, n, 1), matrices as (n, m, 1); a tuple for several.
 
     >>> import staticgrad as sg
     >>> sg.atleast_3d([1, 2]).shape
@@ -223,7 +225,7 @@ def atleast_3d(*arys: ArrayLike) -> Tensor | tuple[Tensor, ...]:
 
 
 def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Tensor:
-    """`arr` with `values` after it along `axis`; both raveled without one.
+    """Return `arr` with `values` after it along `axis`; both raveled without one.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.append([1, 2], 3), target="reference")().tolist()
@@ -238,10 +240,10 @@ def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Tensor
 def insert(
     arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None
 ) -> Tensor:
-    """`arr` with `values` before the places `obj` along `axis`; raveled without one.
+    """Return `arr` with `values` before the places `obj` along `axis`.
 
-    `obj` is a slice or integers that are known when the graph is built; the axis has a
-    static size.
+    Without an axis `arr` is raveled first. `obj` is a slice or integers that are known
+    when the graph is built; the axis has a static size.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.insert([1, 2, 3], [1, 3], 9), target="reference")().tolist()
@@ -267,7 +269,7 @@ def insert(
 
 
 def _woven(n: int, marks: np.ndarray[Any, Any]) -> Tensor:
-    """Where each element of the result is: 0..n-1, and from n on what is inserted."""
+    """Return the index into array and insertions of each element of the result."""
     order = np.argsort(marks, kind="stable")
     places = marks.copy()
     places[order] += np.arange(marks.size)
@@ -280,7 +282,7 @@ def _woven(n: int, marks: np.ndarray[Any, Any]) -> Tensor:
 
 
 def delete(arr: ArrayLike, obj: Any, axis: int | None = None) -> Tensor:
-    """`arr` without the elements `obj` along `axis`; raveled without one.
+    """Return `arr` without the elements `obj` along `axis`; raveled without one.
 
     `obj` is a slice, integers or a mask, known when the graph is built; the axis has a
     static size.
@@ -300,7 +302,7 @@ def delete(arr: ArrayLike, obj: Any, axis: int | None = None) -> Tensor:
 def _line(
     name: str, arr: ArrayLike, obj: Any, axis: int | None
 ) -> tuple[Tensor, int, int]:
-    """The array, the axis and its size, which have to be static."""
+    """Return the array, the axis and its size, which have to be static."""
     x = as_tensor(arr)
     if axis is None:
         x, axis = ravel(x), 0

@@ -1,4 +1,4 @@
-"""Arrays with something around them: pad in NumPy's modes.
+"""Padding in NumPy's modes.
 
 A constant is one op; the other modes put slices of the array beside it, or take by an
 index that is known where the width is larger than the array.
@@ -33,12 +33,12 @@ def pad(
     mode: str = "constant",
     constant_values: Any = 0,
 ) -> Tensor:
-    """`array` with more elements before and after it along each axis, as np.pad.
+    """Return `array` with more elements before and after it along each axis, as np.pad.
 
     `pad_width` is one width, a pair (before, after), one pair per axis, or a dict from
     axis to either. Widths may be symbolic sizes. In `mode` "constant" the elements are
     `constant_values`, given like the widths; "edge" repeats the last element, "reflect"
-    mirrors at it, "symmetric" mirrors it too, "wrap" goes on at the other end.
+    mirrors at it, "symmetric" mirrors it too, "wrap" continues at the other end.
 
     >>> import staticgrad as sg
     >>> print(sg.pad(sg.input("x", ("n", 2)), ((1, 0), (0, 2))).type)
@@ -62,7 +62,7 @@ def pad(
 
 
 def _per_axis(x: Tensor, given: Any, default: Any) -> list[tuple[Any, Any]]:
-    """NumPy's forms of a width or value as one pair per axis."""
+    """Return NumPy's forms of a width or value as one pair per axis."""
     if isinstance(given, dict):
         found = {one_axis("pad", x, axis): _pair(w) for axis, w in given.items()}
         return [found.get(axis, (default, default)) for axis in range(x.ndim)]
@@ -89,7 +89,7 @@ def _pair(width: Any) -> tuple[Any, Any]:
 
 
 def _constant(x: Tensor, pairs: list[tuple[Dim, Dim]], values: Any) -> Tensor:
-    """One pad where there is one value; else one axis and side after the other."""
+    """Pad with constants: one pad for one value; else one axis and side at a time."""
     found = [(_fill_value(x, a), _fill_value(x, b)) for a, b in _per_axis(x, values, 0)]
     distinct = {repr(value) for pair in found for value in pair}
     if len(distinct) <= 1:
@@ -111,7 +111,7 @@ def _padded(
 
 
 def _fill_value(x: Tensor, value: Any) -> Number:
-    """The number as the dtype of `x` holds it."""
+    """Return the number as the dtype of `x` holds it."""
     if isinstance(value, Tensor) or np.ndim(value) != 0:
         raise shape_error("pad", (), f"numbers as constant_values, got {value!r}")
     number: Number = np.asarray(value).astype(x.dtype).item()
@@ -119,7 +119,7 @@ def _fill_value(x: Tensor, value: Any) -> Number:
 
 
 def _extended(x: Tensor, axis: int, before: Dim, after: Dim, mode: str) -> Tensor:
-    """`x` with elements of its own around it along one axis."""
+    """Pad `x` along one axis by elements of its own."""
     n = x.shape[axis]
     if n == 0:
         raise shape_error("pad", (x,), f"elements along axis {axis} to pad with")
@@ -159,7 +159,7 @@ def _end(x: Tensor, axis: int, width: Dim, mode: str) -> Tensor:
 
 
 def _reversed(x: Tensor, axis: int, start: Dim, size: Dim) -> Tensor:
-    """`size` elements from `start` backwards."""
+    """Return `size` elements from `start` backwards."""
     parts: list[Bounds] = [(0, n, 1) for n in x.shape]
     parts[axis] = (start, size, -1)
     return sliced(x, parts)

@@ -1,4 +1,4 @@
-"""Inputs written into regions of a result: the ops pad, concatenate and replace."""
+"""Placement: inputs written into regions of a result (pad, concatenate, replace)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,10 @@ from staticgrad.ops.movement.views import broadcasted, numbers, same_dtype
 Number: TypeAlias = float | int | bool
 
 
-# ---- pad -----------------------------------------------------------------------------
-
-
 def _pad_shape(
     x: TensorType, *, low: Shape, high: Shape, interior: Shape, value: Number
 ) -> Shape:
-    """``low + size + interior * (size - 1) + high`` per axis.
+    """Return ``low + size + interior * (size - 1) + high`` per axis.
 
     The formula holds for size 0 too, where low and high may be negative: the gradient
     of an empty slice is such a pad.
@@ -120,9 +117,6 @@ def _attrs(
     return {"low": low, "high": high, "interior": interior, "value": value}
 
 
-# ---- concatenate ---------------------------------------------------------------------
-
-
 def _concatenate_shape(*parts: TensorType, axis: int) -> Shape:
     if not parts:
         raise ShapeError("at least one array")
@@ -145,7 +139,7 @@ def _one_dtype(*parts: TensorType, **_: Any) -> DType:
 
 
 def _starts(sizes: Sequence[Dim]) -> list[Dim]:
-    """Where each part begins."""
+    """Return the offset of each part."""
     zero: Dim = 0
     return list(accumulate(sizes[:-1], operator.add, initial=zero))
 
@@ -192,11 +186,8 @@ CONCATENATE = define(
 
 
 def joined(parts: Sequence[Tensor], axis: int) -> Tensor:
-    """Tensors of one dtype after one another along `axis`; a single one as it is."""
+    """Concatenate tensors of one dtype along `axis`; a single one is returned."""
     return parts[0] if len(parts) == 1 else apply(CONCATENATE, *parts, axis=axis)
-
-
-# ---- replace -------------------------------------------------------------------------
 
 
 def _replace_shape(
@@ -276,7 +267,7 @@ def _region(starts: tuple[int, ...], steps: tuple[int, ...]) -> dict[str, Any]:
 
 
 def replaced(x: Tensor, part: Tensor, bounds: Sequence[Bounds]) -> Tensor:
-    """`x` with `part` where a slice with these bounds per axis would cut.
+    """Return `x` with `part` in the region of a slice with these bounds per axis.
 
     An axis with a negative step is filled from its end.
     """

@@ -1,4 +1,4 @@
-"""Elements repeated and moved around: tile, repeat, roll, rot90, flipud, fliplr."""
+"""Repetition and rotation: tile, repeat, roll, rot90, flipud, fliplr."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from staticgrad.ops.sizes import as_dim, as_shape
 
 
 def tile(A: ArrayLike, reps: Any) -> Tensor:
-    """`A` beside itself, `reps` times along each axis; missing axes are put in front.
+    """Return `A` repeated `reps` times along each axis.
+
+    Missing axes are added in front.
 
     >>> import staticgrad as sg
     >>> print(sg.tile(sg.input("x", ("n", 3)), (2, 1, 4)).type)
@@ -43,10 +45,10 @@ def tile(A: ArrayLike, reps: Any) -> Tensor:
 
 
 def repeat(a: ArrayLike, repeats: Any, axis: int | None = None) -> Tensor:
-    """Each element of `a` several times in a row along `axis`; raveled without one.
+    """Return each element of `a` several times in a row along `axis`.
 
-    `repeats` is one count, which may be a symbolic size, or counts per element that are
-    known when the graph is built.
+    Without an axis `a` is raveled first. `repeats` is one count, which may be a
+    symbolic size, or counts per element that are known when the graph is built.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.repeat([1, 2], [1, 3]), target="reference")().tolist()
@@ -79,7 +81,7 @@ def _repeated(x: Tensor, count: Dim, axis: int) -> Tensor:
 
 
 def roll(a: ArrayLike, shift: Any, axis: int | Sequence[int] | None = None) -> Tensor:
-    """`a` with elements moved by `shift` along `axis`; those moved out come in again.
+    """Return `a` with elements moved by `shift` along `axis`, cyclically.
 
     Without an axis the raveled array is rolled. `shift` may be a scalar Tensor.
 
@@ -121,7 +123,7 @@ def _rolled(x: Tensor, shift: Any, axis: int) -> Tensor:
 
 
 def rot90(m: ArrayLike, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tensor:
-    """`m` turned by `k` quarters of a circle, from the first of `axes` to the second.
+    """Rotate `m` by `k` quarter turns, from the first of `axes` to the second.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.rot90([[1, 2], [3, 4]]), target="reference")().tolist()
@@ -143,7 +145,7 @@ def rot90(m: ArrayLike, k: int = 1, axes: Sequence[int] = (0, 1)) -> Tensor:
 
 
 def flipud(m: ArrayLike) -> Tensor:
-    """`m` with its first axis reversed.
+    """Return `m` with its first axis reversed.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.flipud([[1, 2], [3, 4]]), target="reference")().tolist()
@@ -153,7 +155,7 @@ def flipud(m: ArrayLike) -> Tensor:
 
 
 def fliplr(m: ArrayLike) -> Tensor:
-    """`m` with its second axis reversed.
+    """Return `m` with its second axis reversed.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.fliplr([[1, 2], [3, 4]]), target="reference")().tolist()

@@ -1,4 +1,4 @@
-"""Functions that change the shape of an array and none of its elements."""
+"""Reshapes and transpositions: functions that change the shape alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from staticgrad.ops.sizes import ShapeLike, as_shape, shape_text
 def reshape(
     a: ArrayLike, shape: ShapeLike, order: str = "C", *, copy: bool | None = None
 ) -> Tensor:
-    """The elements of `a` in C order, in another shape; `copy` changes nothing.
+    """Return the elements of `a` in C order, in another shape; `copy` changes nothing.
 
     One size may be -1: it follows from the others. Where it depends on symbolic sizes
     whether they divide the number of elements, each call looks at its sizes.
@@ -37,7 +37,7 @@ def reshape(
 
 
 def _resolved(x: Tensor, shape: Shape) -> Shape:
-    """`shape` with its -1 replaced by the size that makes the elements equal."""
+    """Return `shape` with its -1 replaced by the size that makes the elements equal."""
     if shape.count(-1) > 1:
         raise shape_error("reshape", (), f"at most one -1, got {shape_text(shape)}")
     if -1 not in shape:
@@ -54,7 +54,7 @@ def _resolved(x: Tensor, shape: Shape) -> Shape:
 
 
 def ravel(a: ArrayLike, order: str = "C") -> Tensor:
-    """`a` as one axis, in C order.
+    """Return `a` as one axis, in C order.
 
     >>> import staticgrad as sg
     >>> print(sg.ravel(sg.input("x", (2, "n"))).type)
@@ -64,7 +64,7 @@ def ravel(a: ArrayLike, order: str = "C") -> Tensor:
 
 
 def transpose(a: ArrayLike, axes: Sequence[int] | None = None) -> Tensor:
-    """`a` with its axes in the order `axes`, reversed by default.
+    """Return `a` with its axes in the order `axes`, reversed by default.
 
     >>> import staticgrad as sg
     >>> print(sg.transpose(sg.input("x", (2, 3, 4)), (0, 2, 1)).type)
@@ -78,7 +78,7 @@ def transpose(a: ArrayLike, axes: Sequence[int] | None = None) -> Tensor:
 
 
 def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Tensor:
-    """`a` with two axes exchanged.
+    """Return `a` with two axes exchanged.
 
     >>> import staticgrad as sg
     >>> print(sg.swapaxes(sg.input("x", (2, 3, 4)), 0, -1).type)
@@ -93,7 +93,7 @@ def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Tensor:
 
 
 def matrix_transpose(x: ArrayLike) -> Tensor:
-    """`x` with its last two axes exchanged.
+    """Return `x` with its last two axes exchanged.
 
     >>> import staticgrad as sg
     >>> print(sg.matrix_transpose(sg.input("x", (2, 3, 4))).type)
@@ -105,7 +105,7 @@ def matrix_transpose(x: ArrayLike) -> Tensor:
 def moveaxis(
     a: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int]
 ) -> Tensor:
-    """`a` with the axes `source` at the places `destination`, the others in order.
+    """Return `a` with the axes `source` at `destination`, the others in order.
 
     >>> import staticgrad as sg
     >>> print(sg.moveaxis(sg.input("x", (2, 3, 4)), 0, -1).type)
@@ -127,7 +127,7 @@ def moveaxis(
 
 
 def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Tensor:
-    """`a` with `axis` moved to stand before the axis that is at `start`.
+    """Return `a` with `axis` moved to stand before the axis that is at `start`.
 
     >>> import staticgrad as sg
     >>> print(sg.rollaxis(sg.input("x", (2, 3, 4)), 2).type)
@@ -143,7 +143,7 @@ def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Tensor:
 
 
 def expand_dims(a: ArrayLike, axis: int | Sequence[int]) -> Tensor:
-    """`a` with axes of size 1 at the places `axis` of the result.
+    """Return `a` with axes of size 1 at the places `axis` of the result.
 
     >>> import staticgrad as sg
     >>> print(sg.expand_dims(sg.input("x", ("n", 3)), (0, -1)).type)
@@ -161,7 +161,7 @@ def expand_dims(a: ArrayLike, axis: int | Sequence[int]) -> Tensor:
 
 
 def squeeze(a: ArrayLike, axis: int | Sequence[int] | None = None) -> Tensor:
-    """`a` without axes of size 1: all of them, or those in `axis`.
+    """Return `a` without axes of size 1: all of them, or those in `axis`.
 
     >>> import staticgrad as sg
     >>> print(sg.squeeze(sg.input("x", (1, "n", 1)), -1).type)
@@ -177,7 +177,7 @@ def squeeze(a: ArrayLike, axis: int | Sequence[int] | None = None) -> Tensor:
 
 
 def broadcast_to(array: ArrayLike, shape: ShapeLike) -> Tensor:
-    """`array` repeated, without a copy, to `shape` by NumPy's rule.
+    """Return `array` repeated, without a copy, to `shape` by NumPy's rule.
 
     >>> import staticgrad as sg
     >>> x = sg.input("x", ("n", 1))
@@ -188,7 +188,7 @@ def broadcast_to(array: ArrayLike, shape: ShapeLike) -> Tensor:
 
 
 def broadcast_arrays(*args: ArrayLike) -> tuple[Tensor, ...]:
-    """Every argument, broadcast to the shape that they have together.
+    """Return every argument, broadcast to the shape that they have together.
 
     >>> import staticgrad as sg
     >>> a, b = sg.broadcast_arrays(sg.input("x", (2, 1)), [1, 2, 3])
@@ -205,7 +205,7 @@ def broadcast_arrays(*args: ArrayLike) -> tuple[Tensor, ...]:
 
 
 def axis_list(name: str, axis: int | Sequence[int]) -> tuple[int, ...]:
-    """One axis or several, as a tuple, or a located ShapeError."""
+    """Return one axis or several, as a tuple, or a located ShapeError."""
     try:
         return axis_tuple(axis)
     except ShapeError as error:

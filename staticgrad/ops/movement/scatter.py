@@ -1,4 +1,4 @@
-"""Writing at positions that are data: the op scatter.
+"""Scatter: updates at positions that are data.
 
 ``y = x; y[index] = combine(y[index], updates)``, one index after the other. Every way
 to combine is differentiable:
@@ -82,18 +82,18 @@ def _vjp(
 
 
 class _Place:
-    """An index and how it is applied."""
+    """Index with the way it is applied."""
 
     def __init__(self, index: Tensor, at: dict[str, Any]) -> None:
         self.index = index
         self.at = at
 
     def take(self, x: Tensor) -> Tensor:
-        """The elements of `x` there."""
+        """Gather the elements of `x` there."""
         return apply(TAKE, x, self.index, **self.at)
 
     def put(self, base: Tensor, updates: Tensor, how: How) -> Tensor:
-        """`base` with `updates` there."""
+        """Scatter `updates` into `base` there."""
         return apply(SCATTER, base, self.index, updates, combine=how, **self.at)
 
 
@@ -106,7 +106,7 @@ def _set_vjp(g: Tensor, base: Tensor, updates: Tensor, place: _Place) -> Cotange
 
 
 def _is_unique(place: _Place) -> bool:
-    """Whether no two indices are seen to be able to meet."""
+    """Whether the indices are provably distinct."""
     if product(place.index.shape) == 1:
         return True
     (known,) = place.index.inputs or (None,)
@@ -120,7 +120,7 @@ def _is_unique(place: _Place) -> bool:
 
 
 def _is_last(base: Tensor, updates: Tensor, place: _Place) -> Tensor:
-    """Whether an update is the last one at its place: who set its own number there."""
+    """Return a mask of updates that are the last at their place."""
     if place.at["pointwise"]:
         axis = place.at["axis"]
         own = position(updates.shape, axis)
@@ -152,7 +152,7 @@ def _extremum_vjp(
 def _ties(
     y: Tensor, base: Tensor, updates: Tensor, place: _Place
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Which elements of base and updates are the result, and how many (1 for none)."""
+    """Return masks of the elements equal to the result, and their number (or 1)."""
     kept, new = base == y, updates == place.take(y)
     count = place.put(cast(kept, y.dtype), cast(new, y.dtype), "add")
     return kept, new, named("maximum", count, filled(1, count))
@@ -166,7 +166,7 @@ def _multiply_vjp(
 
 
 def _others(base: Tensor, updates: Tensor, place: _Place) -> Tensor:
-    """The product of all other factors, from the number of zeros among the updates.
+    """Multiply all other factors, from the number of zeros among the updates.
 
     No other zero: the quotient by the own factor. One: nothing, as a multiple of that
     zero, whose derivative is the product of what is left.
@@ -208,7 +208,7 @@ def _jvp(
 
 
 def filled(value: float, like: Tensor, dtype: DType | None = None) -> Tensor:
-    """`value` everywhere, of the type of `like`, or of another dtype."""
+    """Return `value` everywhere, of the type of `like`, or of another dtype."""
     found = like.dtype if dtype is None else dtype
     return broadcasted(frozen(np.asarray(value, found)), like.shape)
 
@@ -297,7 +297,7 @@ def scattered(
     pointwise: bool = False,
     window: Dim | None = None,
 ) -> Tensor:
-    """`base` with `updates` combined into it at a checked `index` along `axis`."""
+    """Return `base` with `updates` combined into it at a checked `index`."""
     attrs: dict[str, Any] = {"axis": axis, "pointwise": pointwise, "combine": how}
     if window is not None:
         attrs["window"] = window

@@ -19,7 +19,7 @@ Bounds: TypeAlias = tuple[Dim, Dim, int]  # start, size, step
 
 
 def bounds(key: slice, n: Dim, x: Tensor) -> Bounds:
-    """Start, size and step of ``key`` on an axis of `n` elements of `x`."""
+    """Return start, size and step of ``key`` on an axis of `n` elements of `x`."""
     for bound in (key.start, key.stop, key.step):
         if isinstance(bound, Tensor):
             raise shape_error(
@@ -49,7 +49,7 @@ def _static_bounds(
 
 
 def _symbolic_bounds(start: Dim | None, stop: Dim | None, step: int, n: Dim) -> Bounds:
-    """Bounds that are not clipped: the rule of the slice refuses what is outside."""
+    """Return unclipped bounds; the slice's rule rejects those outside."""
     begin, end = (0, n) if step > 0 else (n - 1, -1)
     first = begin if start is None else _from_end(start, n)
     last = end if stop is None else _from_end(stop, n)
@@ -60,5 +60,5 @@ def _symbolic_bounds(start: Dim | None, stop: Dim | None, step: int, n: Dim) -> 
 
 
 def _from_end(bound: Dim, n: Dim) -> Dim:
-    """A negative number counts from the end."""
+    """Return a bound from the start of the axis; negative ones count from its end."""
     return n + bound if isinstance(bound, int) and bound < 0 else bound

@@ -27,8 +27,6 @@ from staticgrad.ops.promotion import ArrayLike, as_tensor
 from staticgrad.ops.rules import one_axis, shape_error, some_axes
 from staticgrad.ops.sizes import as_dim
 
-# ---- the op --------------------------------------------------------------------------
-
 
 def _slice_shape(
     x: TensorType, *, starts: Shape, sizes: Shape, steps: tuple[int, ...]
@@ -48,12 +46,12 @@ def _slice_shape(
 
 
 def _less(dim: Dim, least: int) -> bool:
-    """Whether it is known to be less."""
+    """Whether `dim` is known to be less."""
     return isinstance(dim, int) and dim < least
 
 
 def _require_empty(start: Dim, n: Dim, step: int) -> None:
-    """Nothing begins near its axis: zeros around it are as many as the axis has."""
+    """Raise ShapeError for an empty slice that starts outside of its axis."""
     below = start if step > 0 else start - step
     above = n - start - 1 + max(step, 0)
     if _less(below, 0) or _less(above, 0):
@@ -80,7 +78,7 @@ def _slice_vjp(
     sizes: Shape,
     steps: tuple[int, ...],
 ) -> tuple[Tensor]:
-    """The cotangent at its places, zeros around; reversed axes are flipped first."""
+    """Scatter the cotangent into zeros; reversed axes are flipped first."""
     flipped = flipped_axes(g, [axis for axis, k in enumerate(steps) if k < 0])
     spans = [(size - 1) * k for size, k in zip(sizes, steps, strict=True)]
     lows = tuple(
@@ -144,7 +142,7 @@ def _sample(shape: tuple[int, ...], *bounds: tuple[int, ...]) -> Sample:
 
 
 def sliced(x: Tensor, parts: Sequence[Bounds]) -> Tensor:
-    """`x` with the leading axes cut to `parts`; itself where they are whole."""
+    """Return `x` with the leading axes cut to `parts`; itself where they are whole."""
     whole = [(0, n, 1) for n in x.shape[len(parts) :]]
     starts, sizes, steps = zip(*parts, *whole, strict=True) if x.ndim else ((),) * 3
     if sizes == x.shape and all(k == 1 for k in steps):
@@ -153,14 +151,14 @@ def sliced(x: Tensor, parts: Sequence[Bounds]) -> Tensor:
 
 
 def cut(x: Tensor, axis: int, start: Dim, size: Dim) -> Tensor:
-    """`size` elements of `axis` from `start` on; the other axes whole."""
+    """Return `size` elements of `axis` from `start` on; the other axes whole."""
     parts: list[Bounds] = [(0, n, 1) for n in x.shape]
     parts[axis] = (start, size, 1)
     return sliced(x, parts)
 
 
 def flipped_axes(x: Tensor, axes: Sequence[int]) -> Tensor:
-    """`x` with `axes` reversed."""
+    """Reverse `axes` of `x`."""
     if not axes:
         return x
     return sliced(
@@ -168,11 +166,8 @@ def flipped_axes(x: Tensor, axes: Sequence[int]) -> Tensor:
     )
 
 
-# ---- public --------------------------------------------------------------------------
-
-
 def flip(m: ArrayLike, axis: int | Sequence[int] | None = None) -> Tensor:
-    """`m` with the order of elements reversed along `axis` (all axes by default).
+    """Reverse the order of elements along `axis` (all axes by default).
 
     >>> import staticgrad as sg
     >>> print(sg.flip(sg.input("x", ("n", 3)), 0).type)
@@ -185,7 +180,7 @@ def flip(m: ArrayLike, axis: int | Sequence[int] | None = None) -> Tensor:
 def split(
     ary: ArrayLike, indices_or_sections: int | Sequence[int | Size], axis: int = 0
 ) -> list[Tensor]:
-    """`ary` cut along `axis`: into equal sections, or before each of the given indices.
+    """Return `ary` cut along `axis` into equal sections, or before given indices.
 
     Raises ShapeError where the axis is not a multiple of the number of sections; when
     called, if that depends on symbolic sizes.
@@ -219,7 +214,7 @@ def split(
 def array_split(
     ary: ArrayLike, indices_or_sections: int | Sequence[int | Size], axis: int = 0
 ) -> list[Tensor]:
-    """Like split, but the first sections may be one element longer than the others.
+    """Split as `split`, but earlier sections may be one element longer.
 
     >>> import staticgrad as sg
     >>> [part.shape for part in sg.array_split(sg.input("x", (7,)), 3)]
@@ -261,7 +256,7 @@ def _split_at(x: Tensor, indices: list[Dim], axis: int) -> list[Tensor]:
 def hsplit(
     ary: ArrayLike, indices_or_sections: int | Sequence[int | Size]
 ) -> list[Tensor]:
-    """`ary` cut along the second axis; along the first if it has one.
+    """Return `ary` cut along the second axis; along the first if it has one.
 
     >>> import staticgrad as sg
     >>> [part.shape for part in sg.hsplit(sg.input("x", ("n", 4)), 2)]
@@ -274,7 +269,7 @@ def hsplit(
 def vsplit(
     ary: ArrayLike, indices_or_sections: int | Sequence[int | Size]
 ) -> list[Tensor]:
-    """`ary`, of two axes at least, cut along the first.
+    """Return `ary`, of two axes at least, cut along the first.
 
     >>> import staticgrad as sg
     >>> [part.shape for part in sg.vsplit(sg.input("x", (4, 3)), 2)]
@@ -289,7 +284,7 @@ def vsplit(
 def dsplit(
     ary: ArrayLike, indices_or_sections: int | Sequence[int | Size]
 ) -> list[Tensor]:
-    """`ary`, of three axes at least, cut along the third.
+    """Return `ary`, of three axes at least, cut along the third.
 
     >>> import staticgrad as sg
     >>> [part.shape for part in sg.dsplit(sg.input("x", (2, 3, 4)), 2)]

@@ -1,4 +1,4 @@
-"""Numbers from one to another: linspace, logspace, geomspace."""
+"""Evenly spaced numbers: linspace, logspace, geomspace."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def linspace(
     dtype: npt.DTypeLike | None = None,
     axis: int = 0,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """`num` numbers from `start` to `stop`, which is the last one if `endpoint`.
+    """Return `num` numbers from `start` to `stop`, which is the last one if `endpoint`.
 
     The dtype is the Graph's (float32), or that of the arguments if these are arrays or
     Tensors. The numbers of array arguments lie along a new `axis`. With `retstep` the
@@ -84,13 +84,13 @@ def linspace(
 
 
 def _steps(num: int | Size, endpoint: bool) -> int | Tensor:
-    """How many steps lead from the first to the last of `num` numbers, at least 1."""
+    """Return the number of steps between `num` numbers, at least 1."""
     count = num - endpoint
     return maximum(as_tensor(count), 1) if isinstance(count, Size) else max(count, 1)
 
 
 def _between(first: Tensor, last: Tensor, num: int | Size, endpoint: bool) -> Tensor:
-    """Along the first axis, by their distance from both ends."""
+    """Interpolate along the first axis, by the distance from both ends."""
     if isinstance(num, Size):
         place = named("position", shape=(num,), axis=0, dtype=first.dtype)
         part = place / cast(as_tensor(_steps(num, endpoint)), first.dtype)
@@ -101,7 +101,7 @@ def _between(first: Tensor, last: Tensor, num: int | Size, endpoint: bool) -> Te
 
 
 def _known(*ends: Tensor) -> list[npt.NDArray[Any]]:
-    """The values of both ends if they are constants, otherwise none."""
+    """Return the values of both ends if they are constants, otherwise none."""
     values = [end.value for end in ends if isinstance(end, Constant)]
     return values if len(values) == len(ends) else []
 
@@ -124,7 +124,7 @@ def logspace(
     dtype: npt.DTypeLike | None = None,
     axis: int = 0,
 ) -> Tensor:
-    """`num` numbers whose logarithms to `base` are evenly spaced.
+    """Return `num` numbers whose logarithms to `base` are evenly spaced.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.logspace(0.0, 2.0, 3), target="reference")()
@@ -149,7 +149,7 @@ def geomspace(
     dtype: npt.DTypeLike | None = None,
     axis: int = 0,
 ) -> Tensor:
-    """`num` numbers, each the same multiple of the one before, from `start` to `stop`.
+    """Return `num` numbers from `start` to `stop` in geometric progression.
 
     Both have one sign; NaN where they differ. ShapeError where a known end is 0. If
     `num` is symbolic the ends are rounded like the numbers between them.

@@ -1,4 +1,4 @@
-"""The views that keep or repeat elements: reshape, transpose, broadcast_to.
+"""Views: reshape, transpose, broadcast_to.
 
 Each op is a record with a rule for shapes and a Layout: how the result reads the memory
 of its input. The functions that users call are in reshaping.py.
@@ -26,17 +26,14 @@ from staticgrad.ops.sizes import shape_text
 
 
 def same_dtype(x: TensorType, *_: TensorType, **__: Any) -> DType:
-    """The dtype rule of everything that only moves elements."""
+    """Return the first input's dtype: the rule of ops that only move elements."""
     return x.dtype
 
 
 def numbers(*shape: int) -> np.ndarray[Any, Any]:
-    """Distinct numbers for samples."""
+    """Return distinct numbers, for samples."""
     count = int(np.prod(shape))
     return (np.arange(count, dtype=np.float64) * 0.7 - 1.3).reshape(shape)
-
-
-# ---- reshape -------------------------------------------------------------------------
 
 
 def _reshape_shape(x: TensorType, *, shape: Shape) -> Shape:
@@ -52,7 +49,7 @@ def _reshape_shape(x: TensorType, *, shape: Shape) -> Shape:
 
 
 def reshape_layout(source: Layout, shape: Shape) -> Layout | None:
-    """The Layout of a reshape, or None where the axes' strides do not merge.
+    """Return the Layout of a reshape, or None where the axes' strides do not merge.
 
     Axes are cut into groups of equal size on both sides (NumPy's no-copy rule). A
     group's old axes must lie one inside the other; its new ones then do. Axes of size 1
@@ -82,7 +79,7 @@ def _nested(axes: list[tuple[Dim, Dim]]) -> bool:
 
 
 def _groups(old: list[Dim], new: list[Dim]) -> list[tuple[int, int]]:
-    """How many of the `old` and of the `new` axes make up each run of equal size."""
+    """Return the numbers of `old` and `new` axes in each run of equal size."""
     found: list[tuple[int, int]] = []
     while old and new:
         i, j = _first_group(old, new)
@@ -138,9 +135,6 @@ RESHAPE = define(
 )
 
 
-# ---- transpose -----------------------------------------------------------------------
-
-
 def _transpose_shape(x: TensorType, *, axes: tuple[int, ...]) -> Shape:
     if sorted(axes) != list(range(len(x.shape))):
         raise ShapeError(
@@ -179,9 +173,6 @@ TRANSPOSE = define(
 )
 
 
-# ---- broadcast_to --------------------------------------------------------------------
-
-
 def _broadcast_shape(x: TensorType, *, shape: Shape) -> Shape:
     try:
         fits = broadcast_shapes([x.shape, shape]) == shape
@@ -214,7 +205,7 @@ def _broadcast_vjp(g: Tensor, y: Tensor, x: Tensor, *, shape: Shape) -> tuple[Te
 
 
 def _broadcast_batch(n: Dim, x: Tensor, *, shape: Shape) -> Tensor:
-    """New axes come after the leading one."""
+    """Batch broadcast_to: new axes come after the leading one."""
     added = (1,) * (len(shape) + 1 - x.ndim)
     return broadcasted(reshaped(x, (n, *added, *x.shape[1:])), (n, *shape))
 
@@ -271,15 +262,15 @@ def passing(name: str, count: Callable[..., int], **rules: Any) -> Op:
 
 
 def reshaped(x: Tensor, shape: Shape) -> Tensor:
-    """`x` with another shape; itself if it has it."""
+    """Return `x` with another shape; itself if it has it."""
     return x if x.shape == shape else apply(RESHAPE, x, shape=shape)
 
 
 def broadcasted(x: Tensor, shape: Shape) -> Tensor:
-    """`x` repeated to `shape`; itself if it has it."""
+    """Return `x` repeated to `shape`; itself if it has it."""
     return x if x.shape == shape else apply(BROADCAST_TO, x, shape=shape)
 
 
 def transposed(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """`x` with its axes in the order `axes`; itself if they are in that order."""
+    """Return `x` with its axes in the order `axes`; `x` itself if unchanged."""
     return x if axes == tuple(range(x.ndim)) else apply(TRANSPOSE, x, axes=axes)

@@ -1,4 +1,4 @@
-"""Slices whose start is data and whose size is not: x[i : i + n], dynamic_slice.
+"""Slices of static size at dynamic starts: x[i : i + n], dynamic_slice.
 
 The start has to lie in ``0..size of the axis - n``: anything else is an IndexOutOfRange
 when the graph runs. Unlike a Python slice, a negative start does not count from the
@@ -21,8 +21,6 @@ from staticgrad.ops.promotion import ArrayLike, as_tensor, promoted
 from staticgrad.ops.rules import dtype_error, shape_error
 from staticgrad.ops.sizes import as_dim
 
-# ---- x[i : i + n] --------------------------------------------------------------------
-
 
 def is_dynamic(key: slice) -> bool:
     """Whether a bound of the slice is a Tensor."""
@@ -30,7 +28,7 @@ def is_dynamic(key: slice) -> bool:
 
 
 def window_of(key: slice, n: Dim, x: Tensor) -> tuple[Tensor, Dim]:
-    """The checked start and the size of ``x[i : i + size]`` on an axis of `n`."""
+    """Return the checked start and the size of ``x[i : i + size]`` on an axis."""
     start, stop = key.start, key.stop
     size: Any = None
     if isinstance(start, Tensor) and isinstance(stop, Tensor) and key.step in (None, 1):
@@ -51,7 +49,7 @@ def _names(size: Dim) -> frozenset[str]:
 
 
 def _polynomial(bound: Tensor) -> Dim:
-    """A scalar as a polynomial; what is not arithmetic of sizes is a symbol of it."""
+    """Return a scalar as a polynomial; what is no arithmetic of sizes is a symbol."""
     values: dict[Tensor, Dim] = {}
     stack = [bound]
     while stack:
@@ -91,7 +89,7 @@ def _value(tensor: Tensor, parts: list[Dim]) -> Dim:
 
 
 def checked_start(start: ArrayLike, n: Dim, size: Dim, x: Tensor) -> Tensor:
-    """`start` as a scalar index, checked so that `size` elements of `n` follow."""
+    """Return `start` as a scalar index, checked so that `size` elements follow."""
     index = as_tensor(start)
     if index.ndim != 0 or kind_of(index.dtype) not in "iu":
         raise dtype_error("a slice", (index,), "a start that is an integer scalar")
@@ -102,13 +100,10 @@ def checked_start(start: ArrayLike, n: Dim, size: Dim, x: Tensor) -> Tensor:
     return checked(cast(index, INT64), left + 1, False, "a slice")
 
 
-# ---- public --------------------------------------------------------------------------
-
-
 def dynamic_slice(
     x: ArrayLike, starts: Sequence[ArrayLike], sizes: Sequence[int | Size]
 ) -> Tensor:
-    """The block of `sizes` that begins at `starts`, one integer scalar per axis.
+    """Return the block of `sizes` that begins at `starts`, one integer scalar per axis.
 
     A block that does not lie within `x` is an IndexOutOfRange when the graph runs.
 
@@ -130,7 +125,7 @@ def dynamic_slice(
 def dynamic_update_slice(
     x: ArrayLike, update: ArrayLike, starts: Sequence[ArrayLike]
 ) -> Tensor:
-    """`x` with the block that begins at `starts` replaced by `update`.
+    """Return `x` with the block that begins at `starts` replaced by `update`.
 
     `update` has as many axes as `x`; a block that does not lie within `x` is an
     IndexOutOfRange when the graph runs.
@@ -156,7 +151,7 @@ def dynamic_update_slice(
 def written(
     base: Tensor, windows: Sequence[tuple[int, Tensor, Dim]], part: Tensor
 ) -> Tensor:
-    """`base` with `part` in the block of the `windows`: (axis, start, size).
+    """Return `base` with `part` in the block of the `windows`: (axis, start, size).
 
     All but the innermost window are taken first, written into, and put back.
     """

@@ -79,7 +79,7 @@ _POSITIONS: ContextVar[tuple[Tensor, ...]] = ContextVar("positions", default=())
 
 @contextmanager
 def inside_loop(position: Tensor) -> Iterator[None]:
-    """Layers called inside draw other numbers at every `position` of a loop."""
+    """Context in which layers draw other numbers at every `position` of a loop."""
     token = _POSITIONS.set((*_POSITIONS.get(), position))
     try:
         yield
@@ -88,7 +88,7 @@ def inside_loop(position: Tensor) -> Iterator[None]:
 
 
 def layer_key() -> Tensor:
-    """A key for the next layer of the open Graph that draws.
+    """Return a key for the next layer of the open Graph that draws.
 
     For noise in a model of one's own: ``h + sg.random.normal(layer_key(), h.shape)``
     adds other numbers in each step of a training.
@@ -113,7 +113,7 @@ def layer_key() -> Tensor:
 
 
 def stream(graph: Graph) -> State:
-    """The State of `graph`, which is open, from which its layers draw."""
+    """Return the State of the open `graph` from which its layers draw."""
     if "stream" not in graph.shared:
         graph.shared["stream"] = _new_stream(graph)
     found: State = graph.shared["stream"]

@@ -1,4 +1,4 @@
-"""Distributions of real numbers, and choices among a few: ``sg.random.normal``...
+"""Distributions of real numbers, and categorical ones: ``sg.random.normal``...
 
 Each is a plain function of uniform or normal draws (draws.py), so it fuses with what
 surrounds it, and its gradient with respect to parameters is that of the formula
@@ -50,7 +50,7 @@ from staticgrad.ops.rules import one_axis, shape_error
 
 
 def float_kind(name: str, dtype: npt.DTypeLike | None, *parameters: ArrayLike) -> DType:
-    """The dtype of a draw, as asked for or as the parameters have it."""
+    """Return the dtype of a draw, as asked for or as the parameters have it."""
     kind = default_dtype() if dtype is None else as_dtype(dtype)
     if not is_float(kind):
         raise DTypeError(
@@ -64,7 +64,7 @@ def float_kind(name: str, dtype: npt.DTypeLike | None, *parameters: ArrayLike) -
 
 
 def drawn_shape(name: str, shape: ShapeLike | None, *parameters: ArrayLike) -> Shape:
-    """`shape`, to which the parameters have to broadcast, or what they broadcast to."""
+    """Return `shape`, or else the shape that the parameters broadcast to."""
     tensors = [as_tensor(p) for p in parameters]
     if shape is None:
         return _together(name, [t.shape for t in tensors], tensors)
@@ -78,7 +78,7 @@ def drawn_shape(name: str, shape: ShapeLike | None, *parameters: ArrayLike) -> S
 def _drawn(
     name: str, shape: ShapeLike | None, dtype: npt.DTypeLike | None, *given: ArrayLike
 ) -> tuple[DType, Shape]:
-    """Dtype and shape of a draw with the parameters `given`."""
+    """Return dtype and shape of a draw with the parameters `given`."""
     return float_kind(name, dtype, *given), drawn_shape(name, shape, *given)
 
 
@@ -91,9 +91,6 @@ def _together(name: str, shapes: list[Shape], tensors: list[Tensor]) -> Shape:
         raise shape_error(name, tensors, rule, advice) from None
 
 
-# ---- uniform -------------------------------------------------------------------------
-
-
 def uniform(
     key: ArrayLike,
     shape: ShapeLike | None = None,
@@ -101,7 +98,7 @@ def uniform(
     low: ArrayLike = 0.0,
     high: ArrayLike = 1.0,
 ) -> Tensor:
-    """Numbers drawn evenly from ``low <= x < high``.
+    """Draw uniform numbers from ``low <= x < high``.
 
     `low` and `high` broadcast to `shape`. bfloat16 has 8 random bits, float16 11,
     float32 24, float64 53. The gradient with respect to `low` and `high` is that of
@@ -128,7 +125,7 @@ def _typed(kind: DType, *parameters: ArrayLike) -> tuple[Tensor, ...]:
 
 
 def _unit(name: str, key: ArrayLike, dims: Shape, kind: DType) -> Tensor:
-    """Uniform in [0, 1)."""
+    """Draw uniform numbers in [0, 1)."""
     bits = 8 * computed(kind).itemsize
     u = apply(UNIFORM, one_key(name, key), shape=dims, bits=bits)
     if not is_half(kind):
@@ -138,7 +135,7 @@ def _unit(name: str, key: ArrayLike, dims: Shape, kind: DType) -> Tensor:
 
 
 def _inside(name: str, key: ArrayLike, dims: Shape, kind: DType) -> Tensor:
-    """Uniform strictly inside (0, 1), in steps of 2^-32 or less near 0."""
+    """Draw uniform numbers inside (0, 1), in steps of 2^-32 or less near 0."""
     if kind == FLOAT64:
         return maximum(_unit(name, key, dims, kind), 2.0**-54)
     word = apply(WORD, one_key(name, key), shape=dims, bits=32)
@@ -148,10 +145,11 @@ def _inside(name: str, key: ArrayLike, dims: Shape, kind: DType) -> Tensor:
 def bernoulli(
     key: ArrayLike, p: ArrayLike = 0.5, shape: ShapeLike | None = None
 ) -> Tensor:
-    """True with probability `p`, which broadcasts to `shape` (by default its own).
+    """Draw True with probability `p`, else False.
 
-    p = 0 never gives True, p = 1 always; p is compared with 24 random bits. A mask of
-    dropout that keeps nine of ten is ``bernoulli(key, 0.9, x.shape)``.
+    `p` broadcasts to `shape`, by default its own. p = 0 never gives True, p = 1 always;
+    p is compared with 24 random bits. A mask of dropout that keeps nine of ten is
+    ``bernoulli(key, 0.9, x.shape)``.
 
     >>> import staticgrad as sg
     >>> print(sg.random.bernoulli(sg.random.key(0), 0.1, ("n", 3)).type)
@@ -162,9 +160,6 @@ def bernoulli(
     return named("less", *promoted(u, p))
 
 
-# ---- normal --------------------------------------------------------------------------
-
-
 def normal(
     key: ArrayLike,
     shape: ShapeLike | None = None,
@@ -172,7 +167,7 @@ def normal(
     loc: ArrayLike = 0.0,
     scale: ArrayLike = 1.0,
 ) -> Tensor:
-    """Normal numbers with mean `loc` and standard deviation `scale`.
+    """Draw normal numbers with mean `loc` and standard deviation `scale`.
 
     Box and Muller's method: sqrt(-2 log u) times the cosine or sine of a random angle.
     The tails reach 6.66 deviations in float32 and 8.57 in float64. The gradient is that
@@ -189,7 +184,7 @@ def normal(
 
 
 def _moved(z: Tensor, kind: DType, loc: ArrayLike, scale: ArrayLike) -> Tensor:
-    """``loc + scale * z``, computed in the dtype of z and rounded to `kind`."""
+    """Return ``loc + scale * z``, computed in the dtype of z and rounded to `kind`."""
     start, width = _typed(z.dtype, loc, scale)
     z = z if _is(scale, 1) else z * width
     return cast(z if _is(loc, 0) else start + z, kind)
@@ -202,7 +197,7 @@ def truncated_normal(
     shape: ShapeLike | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> Tensor:
-    """Standard normal numbers of which only those in ``lower..upper`` are taken.
+    """Draw standard normal numbers restricted to ``lower..upper``.
 
     ``sqrt(2) erfinv(u)`` with u even between the values of erf at the bounds: exact
     near the middle; a range that lies beyond 4 deviations is coarse in float32.
@@ -221,16 +216,13 @@ def truncated_normal(
     return cast(maximum(minimum(z, b), a), kind)
 
 
-# ---- exponential and its relatives ---------------------------------------------------
-
-
 def exponential(
     key: ArrayLike,
     shape: ShapeLike | None = None,
     dtype: npt.DTypeLike | None = None,
     scale: ArrayLike = 1.0,
 ) -> Tensor:
-    """Exponential numbers with mean `scale`: ``-scale * log(1 - u)``.
+    """Draw exponential numbers with mean `scale`: ``-scale * log(1 - u)``.
 
     >>> import staticgrad as sg
     >>> x = sg.random.exponential(sg.random.key(0), (1000,))
@@ -242,7 +234,7 @@ def exponential(
 
 
 def _waited(name: str, key: ArrayLike, dims: Shape, kind: DType) -> Tensor:
-    """Exponential numbers with mean 1."""
+    """Draw exponential numbers with mean 1."""
     return -log1p(-_inside(name, key, dims, kind))
 
 
@@ -253,7 +245,7 @@ def gumbel(
     loc: ArrayLike = 0.0,
     scale: ArrayLike = 1.0,
 ) -> Tensor:
-    """Gumbel's numbers, ``loc - scale * log(e)`` of exponential ones.
+    """Draw Gumbel numbers: ``loc - scale * log(e)`` of exponential ones.
 
     >>> import staticgrad as sg
     >>> print(sg.random.gumbel(sg.random.key(0), (3,)).type)
@@ -270,7 +262,7 @@ def laplace(
     loc: ArrayLike = 0.0,
     scale: ArrayLike = 1.0,
 ) -> Tensor:
-    """Laplace's numbers: exponential ones with mean `scale` to both sides of `loc`.
+    """Draw Laplace numbers: exponential ones of mean `scale` on both sides of `loc`.
 
     >>> import staticgrad as sg
     >>> print(sg.random.laplace(sg.random.key(0), (3,)).type)
@@ -289,7 +281,7 @@ def logistic(
     loc: ArrayLike = 0.0,
     scale: ArrayLike = 1.0,
 ) -> Tensor:
-    """Logistic numbers, ``loc + scale * log(u / (1 - u))``.
+    """Draw logistic numbers: ``loc + scale * log(u / (1 - u))``.
 
     >>> import staticgrad as sg
     >>> print(sg.random.logistic(sg.random.key(0), (3,)).type)
@@ -300,9 +292,6 @@ def logistic(
     return _moved(log(u) - log1p(-u), kind, loc, scale)
 
 
-# ---- gamma and what is made of it ----------------------------------------------------
-
-
 def gamma(
     key: ArrayLike,
     a: ArrayLike,
@@ -310,7 +299,7 @@ def gamma(
     dtype: npt.DTypeLike | None = None,
     scale: ArrayLike = 1.0,
 ) -> Tensor:
-    """Gamma numbers of shape parameter `a` > 0 and of scale `scale`.
+    """Draw gamma numbers of shape parameter `a` > 0 and of scale `scale`.
 
     Marsaglia and Tsang's method (ACM TOMS 26, 2000), at most 16 tries an element. NaN
     where a < 0, 0 where a = 0. The gradient with respect to `a` is the implicit one,
@@ -335,7 +324,7 @@ def beta(
     shape: ShapeLike | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> Tensor:
-    """Beta numbers: ``x / (x + y)`` of gamma numbers with `a` and `b`.
+    """Draw beta numbers: ``x / (x + y)`` of gamma numbers with `a` and `b`.
 
     >>> import staticgrad as sg
     >>> print(sg.random.beta(sg.random.key(0), 2.0, 3.0, (4,)).type)
@@ -354,7 +343,7 @@ def dirichlet(
     shape: ShapeLike | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> Tensor:
-    """Points of a simplex: gamma numbers with `alpha`, over their sum.
+    """Draw from a Dirichlet distribution: gamma numbers with `alpha`, over their sum.
 
     `alpha` is (..., k); `shape` is that of the result without its last axis, k.
 
@@ -372,16 +361,13 @@ def dirichlet(
     return cast(x / sum(x, axis=-1, keepdims=True), kind)
 
 
-# ---- choices among a few -------------------------------------------------------------
-
-
 def categorical(
     key: ArrayLike,
     logits: ArrayLike,
     axis: int = -1,
     shape: ShapeLike | None = None,
 ) -> Tensor:
-    """Indices, int64, with probabilities ``softmax(logits, axis)``.
+    """Draw int64 indices with probabilities ``softmax(logits, axis)``.
 
     The largest of `logits` plus Gumbel's numbers is taken; of one row of logits drawn
     from several times, the first index whose sum of probabilities reaches a number in
@@ -410,7 +396,7 @@ def categorical(
 
 
 def _drawn_often(key: ArrayLike, logits: Tensor, dims: Shape) -> Tensor:
-    """Where numbers lie in the running sum: one number a draw, not one per category."""
+    """Draw indices by inversion: one number a draw instead of one per category."""
     most = max(logits)
     weights = where(logits == most, 1, exp(logits - most))  # of inf, too
     below = cumsum(cast(weights, FLOAT64))

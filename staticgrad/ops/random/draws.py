@@ -43,7 +43,7 @@ stored."""
 
 
 def check_key(key: TensorType, shape: Shape) -> None:
-    """Several keys, along leading axes, are for the leading axes of the result."""
+    """Raise unless `key` fits: several keys are for the leading axes of the result."""
     if key.dtype != UINT32:
         raise DTypeError("a key of dtype uint32", "sg.random.key(seed) makes one")
     if key.shape[-1:] != (WORDS,):
@@ -52,9 +52,6 @@ def check_key(key: TensorType, shape: Shape) -> None:
     if shape[: len(leading)] != leading:
         advice = "give the draws of each key axes after those"
         raise ShapeError("a shape that begins with the axes of the keys", advice)
-
-
-# ---- words, uniform and normal numbers ----------------------------------------------
 
 
 def _drawn_shape(key: TensorType, *, shape: Shape, bits: int) -> Shape:
@@ -69,7 +66,7 @@ def _drawn(
     cost: int,
     ulp: float,
 ) -> Op:
-    """An op whose element i is a function of a key and i; `bits` is its width."""
+    """Define an op whose element i is a function of a key and i, `bits` wide."""
 
     def drawn(key: Array, *, shape: tuple[int, ...], bits: int) -> Array:
         rest = shape[key.ndim - 1 :]
@@ -108,21 +105,18 @@ def _drawn_samples(ulp: float) -> list[Sample]:
 
 
 def sample_key() -> Array:
-    """A key with set bits everywhere."""
+    """Return a key with set bits everywhere."""
     return np.array([0xA4093822, 0x299F31D0, 3, 0xFFFFFFFF], np.uint32)
 
 
 def sample_keys() -> Array:
-    """Two keys."""
+    """Return two keys."""
     return np.array([sample_key(), [5, 6, 7, 8]], np.uint32)
 
 
 WORD = _drawn("word", "uint", philox.words, COST, 0.0)
 UNIFORM = _drawn("uniform", "float", philox.uniform, COST, 0.0)
 NORMAL = _drawn("normal", "float", philox.normal, 4 * COST, 8.0)
-
-
-# ---- fold_in -------------------------------------------------------------------------
 
 
 def _fold_in_shape(key: TensorType, n: TensorType) -> Shape:
@@ -164,15 +158,12 @@ FOLD_IN = define(
 )
 
 
-# ---- keys --------------------------------------------------------------------------
-
-
 @overload
 def key(seed: int) -> Constant: ...
 @overload
 def key(seed: Tensor) -> Tensor: ...
 def key(seed: int | Tensor) -> Tensor:
-    """A key: the low 64 bits of the integer `seed`, then two words of 0.
+    """Return a key: the low 64 bits of the integer `seed`, then two words of 0.
 
     `seed` may be an integer scalar tensor, such as an input: every call draws anew.
 
@@ -193,7 +184,7 @@ def key(seed: int | Tensor) -> Tensor:
 
 
 def key_words(seed: int) -> npt.NDArray[np.uint32]:
-    """The four words of ``key(seed)``; DTypeError if `seed` is no integer."""
+    """Return the four words of ``key(seed)``; DTypeError if `seed` is no integer."""
     try:
         number = operator.index(seed) % 2**64
     except TypeError:
@@ -204,7 +195,7 @@ def key_words(seed: int) -> npt.NDArray[np.uint32]:
 
 
 def one_key(name: str, key: ArrayLike) -> Tensor:
-    """`key` as a Tensor, which is not several, on behalf of the function `name`."""
+    """Return `key` as one key; raise, naming the function `name`, for several."""
     words = as_tensor(key)
     if words.dtype == UINT32 and words.shape != (WORDS,):
         advice = "map with sg.vmap over several keys, which sg.stack or fold_in makes"
@@ -213,7 +204,7 @@ def one_key(name: str, key: ArrayLike) -> Tensor:
 
 
 def fold_in(key: ArrayLike, n: ArrayLike) -> Tensor:
-    """A new key from `key` and the integer `n`, taken modulo 2**32.
+    """Return a new key from `key` and the integer `n`, taken modulo 2**32.
 
     `n` may have axes, such as one per layer or chain; the words are the new last axis.
 
@@ -232,7 +223,7 @@ def fold_in(key: ArrayLike, n: ArrayLike) -> Tensor:
 
 
 def split(key: ArrayLike, num: int = 2) -> list[Tensor]:
-    """`num` new keys from one, a list; do not use `key` itself afterwards.
+    """Return `num` new keys from one, a list; do not use `key` itself afterwards.
 
     For ``vmap`` and ``scan``, which map over an axis, make an array of them with
     ``sg.stack``, or with ``fold_in(key, np.arange(num))``.

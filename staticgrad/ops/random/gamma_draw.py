@@ -35,11 +35,11 @@ Array = npt.NDArray[Any]
 
 TRIES = 16
 LARGE = 1e4
-"""From this a on the derivative is that of the cube: right to about 1 / (10 a)."""
+"""From here on the derivative is that of the cube, right to about 1 / (10 a)."""
 
 
 def parameter_shape(key: TensorType, a: TensorType, *, shape: Shape) -> Shape:
-    """The shape rule of a draw with the parameter `a`."""
+    """Return the shape of a draw with the parameter `a`."""
     check_key(key, shape)
     broadcast(TensorType(shape, a.dtype), a)
     if broadcast_shapes([shape, a.shape]) != shape:
@@ -82,7 +82,7 @@ def _one_key(key: Array, a: Array) -> Array:
 
 
 def _words(key: Array, blocks: Array) -> tuple[Array, Array, Array]:
-    """A normal and two uniform numbers from each block."""
+    """Draw a normal and two uniform numbers from each block."""
     number = blocks.astype(np.uint64)
     low, high = number & np.uint64(0xFFFFFFFF), number >> np.uint64(32)
     words = philox((low, high, key[2], key[3]), (key[0], key[1])).T
@@ -98,7 +98,7 @@ def _slope_numpy(a: Array, x: Array) -> Array:
 
 
 def _series(a: Array, x: Array) -> Array:
-    """-x times the sum of x^n / (a)(a + 1)...(a + n) (log x - digamma(a + n + 1))."""
+    """Sum ``-x x^n (log x - digamma(a + n + 1)) / ((a)(a + 1)...(a + n))`` over n."""
     term, factor = 1 / a, np.log(x) - digamma_numpy(a + 1)
     total, steps = term * factor, np.zeros_like(x)
     active = np.isfinite(total) & (a < LARGE)
@@ -122,7 +122,7 @@ MOST = 20000.0
 
 
 def digamma_numpy(x: Array) -> Array:
-    """The derivative of lgamma for x > 0."""
+    """Return the derivative of lgamma for x > 0."""
     shift = np.zeros_like(x)
     y = x.copy()
     for _ in range(10):

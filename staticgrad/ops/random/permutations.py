@@ -1,4 +1,4 @@
-"""Random orders: ``sg.random.permutation`` and ``choice``.
+"""Random permutations: ``sg.random.permutation`` and ``choice``.
 
 An order of n is made by Fisher and Yates' method, inside out: position i in turn takes
 what a random position j <= i holds, which takes i. Step i draws word i of 64 bits, so
@@ -90,7 +90,7 @@ ORDER = define(
 
 
 def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0) -> Tensor:
-    """The numbers ``0..x-1``, or the slices of `x` along `axis`, in random order.
+    """Return ``0..x-1``, or the slices of `x` along `axis`, in random order.
 
     >>> import staticgrad as sg
     >>> order = sg.random.permutation(sg.random.key(0), 5)
@@ -125,7 +125,7 @@ def choice(
     p: ArrayLike | None = None,
     axis: int = 0,
 ) -> Tensor:
-    """Random ones of ``0..a-1``, or of the slices of `a` along `axis`.
+    """Draw random elements of ``0..a-1``, or slices of `a` along `axis`.
 
     `p` are probabilities, by default equal ones; they need not sum to 1. Those of 0 are
     never chosen. Without `replace` none is taken twice, and `shape` has no more
@@ -157,7 +157,7 @@ def choice(
 
 
 def _with_return(key: Tensor, n: Dim, dims: Shape, p: Tensor | None) -> Tensor:
-    """With p the first whose sum of probabilities reaches a number in (0, total]."""
+    """Draw with replacement; with p by inverting the cumulative probabilities."""
     if p is None:
         return integers(key, 0, as_tensor(n), dims)
     below = cumsum(cast(p, FLOAT64))
@@ -165,7 +165,7 @@ def _with_return(key: Tensor, n: Dim, dims: Shape, p: Tensor | None) -> Tensor:
 
 
 def _without_return(key: Tensor, n: Dim, dims: Shape, p: Tensor | None) -> Tensor:
-    """The first of a random order; with p those of the largest log p + Gumbel's."""
+    """Draw without replacement: a random permutation's head; with p by Gumbel top-k."""
     count = product(dims)
     if isinstance(count, int) and isinstance(n, int) and count > n:
         raise GraphError(

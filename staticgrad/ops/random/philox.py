@@ -25,7 +25,7 @@ _ROUNDS = 10
 
 
 def philox(counter: tuple[Any, Any, Any, Any], key: tuple[Any, Any]) -> Words:
-    """The four words of each block, on a new last axis.
+    """Return the four words of each block, on a new last axis.
 
     `counter` and `key` are uint32 words, lowest first, that broadcast.
 
@@ -43,7 +43,7 @@ def philox(counter: tuple[Any, Any, Any, Any], key: tuple[Any, Any]) -> Words:
 
 
 def stream(key: Words, count: int) -> Words:
-    """The first `count` words that the four words of `key` draw, in order."""
+    """Return the first `count` words that the four words of `key` draw, in order."""
     k0, k1, k2, k3 = key
     blocks = np.arange(-(-count // 4), dtype=np.uint64)
     words = philox((blocks & _LOW, blocks >> _SHIFT, k2, k3), (k0, k1))
@@ -51,7 +51,7 @@ def stream(key: Words, count: int) -> Words:
 
 
 def words(key: Words, shape: tuple[int, ...], bits: int) -> npt.NDArray[Any]:
-    """Words of 32 bits; two of them, the first one low, as one of 64."""
+    """Return words of 32 bits, or of 64 from two of them, the first one low."""
     count = int(np.prod(shape, dtype=np.int64))
     if bits == 32:
         return stream(key, count).reshape(shape)
@@ -61,7 +61,7 @@ def words(key: Words, shape: tuple[int, ...], bits: int) -> npt.NDArray[Any]:
 
 
 def uniform(key: Words, shape: tuple[int, ...], bits: int) -> npt.NDArray[Any]:
-    """Numbers in [0, 1): 24 bits of a word in float32, 53 bits of two in float64."""
+    """Draw numbers in [0, 1): 24 bits in float32, 53 bits in float64."""
     count = int(np.prod(shape, dtype=np.int64))
     if bits == 32:
         words = stream(key, count) >> np.uint32(8)
@@ -70,14 +70,14 @@ def uniform(key: Words, shape: tuple[int, ...], bits: int) -> npt.NDArray[Any]:
 
 
 def fractions(pairs: Words) -> npt.NDArray[Any]:
-    """Numbers of 53 bits in [0, 1), one of the two words on the last axis."""
+    """Return numbers of 53 bits in [0, 1), one from the two words on the last axis."""
     parts = (pairs >> np.array([5, 6], np.uint32)).astype(np.float64)
     numbers: npt.NDArray[Any] = (parts[..., 0] * 2.0**26 + parts[..., 1]) * 2.0**-53
     return numbers
 
 
 def normal(key: Words, shape: tuple[int, ...], bits: int) -> npt.NDArray[Any]:
-    """Normal numbers by Box and Muller, two of two: sqrt(-2 log u) times cos and sin.
+    """Draw normal numbers by Box and Muller: sqrt(-2 log u) times cos and sin.
 
     u is the first word plus 1/2 over 2^32, or in float64 one minus a uniform number;
     the second is the angle, of which whole quarter turns are taken off exactly.
@@ -100,13 +100,13 @@ def normal(key: Words, shape: tuple[int, ...], bits: int) -> npt.NDArray[Any]:
 
 
 def _turned(angle: npt.NDArray[Any], quadrant: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """sin(angle + quadrant * pi/2)."""
+    """Compute sin(angle + quadrant * pi/2)."""
     values = np.where(quadrant & 1, np.cos(angle), np.sin(angle))
     return np.asarray(np.where(quadrant & 2, -values, values))
 
 
 def normal_of(u: npt.NDArray[Any], turn: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Float64 normal numbers of u in (0, 1] and 32-bit angles, by the cosine alone."""
+    """Return float64 normal numbers from u in (0, 1] and 32-bit angles, by cosine."""
     one = np.uint32(1)
     quadrant = (turn + (one << np.uint32(29))) >> np.uint32(30)
     rest = (turn - (quadrant << np.uint32(30))).astype(np.int32)

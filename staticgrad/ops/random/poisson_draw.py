@@ -1,4 +1,4 @@
-"""Poisson numbers: how many events come where `lam` are expected.
+"""Poisson draws by inversion and rejection.
 
 Element i uses blocks 32 i + t of its key, in float64. Below 10 the distribution
 function is inverted, term by term, at the 53 bits of the first two words of block 32 i.
@@ -36,9 +36,9 @@ from staticgrad.ops.random.random_integers import integer_kind
 Array = npt.NDArray[Any]
 
 TRIES = 32
-LARGE = 10.0  # from here on by rejection
+LARGE = 10.0  # means from which rejection is used
 MOST = 2.0**62
-LEAST_TERM = 1e-17  # what is beyond it, no number of 53 bits can reach
+LEAST_TERM = 1e-17  # smaller terms are below a 53-bit number's resolution
 
 
 def _poisson_dtype(key: TensorType, lam: TensorType, *, dtype: DType, **_: Any) -> Any:
@@ -82,7 +82,7 @@ def _one_key(key: Array, lam: Array) -> Array:
 
 
 def _fractions(key: Array, blocks: Array) -> tuple[Array, Array]:
-    """Two numbers of 53 bits in [0, 1) from each block."""
+    """Draw two numbers of 53 bits in [0, 1) from each block."""
     number = blocks.astype(np.uint64)
     low, high = number & np.uint64(0xFFFFFFFF), number >> np.uint64(32)
     words = philox((low, high, key[2], key[3]), (key[0], key[1]))
@@ -91,7 +91,7 @@ def _fractions(key: Array, blocks: Array) -> tuple[Array, Array]:
 
 
 def _inverted(u: Array, lam: Array) -> Array:
-    """The first k at which the distribution function is above u."""
+    """Return the first k at which the distribution function exceeds u."""
     term, k = np.exp(-lam), np.zeros_like(lam)
     total = term.copy()
     while np.any(going := (u >= total) & (term > LEAST_TERM)):
@@ -102,7 +102,7 @@ def _inverted(u: Array, lam: Array) -> Array:
 
 
 def _tried(u: Array, v: Array, lam: Array) -> tuple[Array, Array]:
-    """A number for each, and whether it is taken."""
+    """Return a candidate for each pair, and whether it is accepted."""
     b = 0.931 + 2.53 * np.sqrt(lam)
     a = -0.059 + 0.02483 * b
     u = u - 0.5
@@ -115,7 +115,7 @@ def _tried(u: Array, v: Array, lam: Array) -> tuple[Array, Array]:
 
 
 def _log_probability(k: Array, lam: Array) -> Array:
-    """``k log(lam) - lam - log(k!)``."""
+    """Compute ``k log(lam) - lam - log(k!)``."""
     factorial = np.ones_like(k)
     for factor in range(2, 10):
         factorial = factorial * np.where(k >= factor, factor, 1)
@@ -169,7 +169,7 @@ def poisson(
     shape: ShapeLike | None = None,
     dtype: npt.DTypeLike = "int64",
 ) -> Tensor:
-    """Poisson numbers, whose mean and variance are `lam` >= 0; -1 for another `lam`.
+    """Draw Poisson numbers, with mean and variance `lam` >= 0; -1 for another `lam`.
 
     `lam` may be up to 2**62 and broadcasts to `shape`; `dtype` is any integer dtype.
     They are exact for a source of 53 random bits (Hormann's PTRS, 1993, from 10 on;

@@ -61,7 +61,7 @@ HIGH_PRODUCT = define(
 def bits(
     key: ArrayLike, shape: ShapeLike = (), dtype: npt.DTypeLike = "uint32"
 ) -> Tensor:
-    """Integers of which every bit is random; `dtype` is any integer dtype.
+    """Draw integers of which every bit is random, of any integer dtype.
 
     Up to 32 bits come from one word of Philox, 64 from two, the first one low.
 
@@ -83,7 +83,7 @@ def integers(
     dtype: npt.DTypeLike = "int64",
     endpoint: bool = False,
 ) -> Tensor:
-    """Integers drawn evenly from ``low <= i < high``, or ``<= high`` with `endpoint`.
+    """Draw integers evenly from ``low <= i < high``, or ``<= high`` with `endpoint`.
 
     With one bound it is `high`, and `low` is 0, as in NumPy. The bounds are integers
     that broadcast to `shape`, by default to each other. Where a tensor of bounds leaves
@@ -109,7 +109,7 @@ def integers(
 
 
 def _known_bounds(low: int, stop: int, kind: DType) -> tuple[Tensor, Tensor | None]:
-    """The first integer and how many there are, None for all 2^64, as uint64."""
+    """Return the first integer and their number, None for all 2^64, as uint64."""
     limits = np.iinfo(kind)
     if not limits.min <= low < stop <= limits.max + 1:
         raise GraphError(
@@ -124,7 +124,7 @@ def _known_bounds(low: int, stop: int, kind: DType) -> tuple[Tensor, Tensor | No
 def _bounds(
     low: ArrayLike, high: ArrayLike, kind: DType, closed: bool
 ) -> tuple[Tensor, Tensor]:
-    """The first integer and how many there are, as uint64; none is taken as one."""
+    """Return the first integer and their number, as uint64; 0 is taken as 1."""
     wide = np.dtype(f"{kind.kind}8")
     start, stop = (_bound(value, wide) for value in (low, high))
     empty = stop < start if closed else stop <= start
@@ -146,7 +146,7 @@ def randint(
     high: ArrayLike,
     dtype: npt.DTypeLike = "int64",
 ) -> Tensor:
-    """``integers(key, low, high, shape, dtype)``, with the arguments in JAX's order.
+    """Draw ``integers(key, low, high, shape, dtype)``: JAX's order of arguments.
 
     >>> import staticgrad as sg
     >>> print(sg.random.randint(sg.random.key(1), (3,), 0, 10).type)
@@ -156,7 +156,7 @@ def randint(
 
 
 def integer_kind(name: str, dtype: npt.DTypeLike) -> DType:
-    """The integer dtype `dtype`, or a DTypeError on behalf of the function `name`."""
+    """Return the integer dtype `dtype`, or raise for the function `name`."""
     kind = dtype_of(name, dtype)
     if kind.kind not in "iu":
         raise DTypeError(

@@ -1,4 +1,4 @@
-"""The product of all other elements along an axis: the derivative of a product."""
+"""Exclusive products along an axis: the derivative of a product."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from staticgrad.ops.named import named
 
 
 def others(x: Tensor, axis: int) -> Tensor:
-    """The product of all other elements along `axis`: what precedes times what follows.
+    """Multiply all other elements along `axis`: a prefix times a suffix product.
 
     Both are exclusive running products by doubling, log2(n) products each.
     """
@@ -27,7 +27,7 @@ def others(x: Tensor, axis: int) -> Tensor:
 
 
 def _shifted(x: Tensor, axis: int, by: int) -> Tensor:
-    """`x` moved by `by` elements along `axis`, ones moved in."""
+    """Return `x` moved by `by` elements along `axis`, ones moved in."""
     length = x.shape[axis]
     assert isinstance(length, int)
     by = builtins.max(-length, builtins.min(by, length))
@@ -43,7 +43,7 @@ def _shifted(x: Tensor, axis: int, by: int) -> Tensor:
 
 
 def others_by_counting(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """The product of all other elements, from the number of zeros."""
+    """Multiply all other elements, by counting zeros."""
     zero = x == 0
     zeros = _along("reduce_sum", cast(zero, INT64), axes)
     factors = where(zero, 1, x)
@@ -53,6 +53,6 @@ def others_by_counting(x: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 
 def _along(name: str, x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """The reduction called `name` over `axes`, which stay as size 1."""
+    """Return the reduction called `name` over `axes`, which stay as size 1."""
     shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
     return named("reshape", named(name, x, axes=axes), shape=shape)

@@ -36,7 +36,7 @@ def histogram_bin_edges(
     range: Range | None = None,
     weights: ArrayLike | None = None,
 ) -> Tensor:
-    """The edges of `bins` equal bins from the least to the largest element of `a`.
+    """Return the edges of `bins` equal bins over the range of `a`.
 
     Or those of the `range`, or `bins` itself, if it is an array of edges. Names of
     rules for the number of bins, which would depend on the data, are a ShapeError.
@@ -81,7 +81,7 @@ def histogram(
     density: bool | None = None,
     weights: ArrayLike | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """How many elements of `a` each bin has, and the edges (`histogram_bin_edges`).
+    """Count the elements of `a` in each bin; return counts and edges.
 
     A bin has its lower edge, the last one both; elements outside of all count nowhere.
     `weights`, of the shape of `a`, count instead of ones. With `density` the result is
@@ -114,7 +114,7 @@ def histogram(
 
 
 def _of_equal_bins(x: Tensor, edges: Tensor, bins: int) -> Tensor:
-    """By arithmetic, which may be off by one, and by the edges beside it, as NumPy."""
+    """Return bins by arithmetic, corrected by the neighbouring edges, as NumPy."""
     width = (edges[-1] - edges[0]) / bins
     place = cast((x - edges[0]) / width, INT64)
     place = maximum(minimum(place, bins - 1), 0)
@@ -125,7 +125,7 @@ def _of_equal_bins(x: Tensor, edges: Tensor, bins: int) -> Tensor:
 
 
 def _counted(inside: Tensor, a: ArrayLike, weights: ArrayLike | None) -> Tensor:
-    """The weight of each element, 0 of those outside of all bins."""
+    """Return the weight of each element, 0 of those outside of all bins."""
     if weights is None:
         return where(inside, frozen(np.ones((), np.float64)), 0.0)
     w = as_tensor(weights)

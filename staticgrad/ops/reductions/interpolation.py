@@ -1,4 +1,4 @@
-"""Between samples: interp, gradient, unwrap; and isin.
+"""Interpolation: interp, gradient, unwrap; and isin.
 
 Composites, with the derivatives of their parts. At a sample point interp has the slope
 of the piece to the right; outside of the range it is constant.
@@ -31,15 +31,12 @@ from staticgrad.ops.reductions.series import diff
 from staticgrad.ops.reductions.sorting import sort
 from staticgrad.ops.rules import one_axis, shape_error
 
-COMPARED_BYTES = 3072  # of elements that are all compared: beyond, halving takes less
+COMPARED_BYTES = 3072  # compared one by one; beyond, bisection is faster
 
 
 def _part(x: Tensor, axis: int, key: slice) -> Tensor:
-    """``x[..., key, ...]`` along `axis`."""
+    """Return ``x[..., key, ...]`` along `axis`."""
     return getitem(x, (*(slice(None),) * axis, key))
-
-
-# ---- interp --------------------------------------------------------------------------
 
 
 @widened
@@ -51,7 +48,7 @@ def interp(
     right: ArrayLike | None = None,
     period: float | None = None,
 ) -> Tensor:
-    """At `x`, the piecewise linear function with the values `fp` at increasing `xp`.
+    """Interpolate linearly at `x` between the values `fp` at increasing `xp`.
 
     Below ``xp[0]`` it is `left` (``fp[0]``), above ``xp[-1]`` it is `right`
     (``fp[-1]``). With a `period` points are taken modulo it; `xp`, which must not be a
@@ -79,7 +76,7 @@ def interp(
 
 
 def _pieces(x: Tensor, points: Tensor, heights: Tensor) -> Tensor:
-    """On the straight line between the two points that x is between."""
+    """Interpolate linearly between the two points around x."""
     n = points.shape[0]
     last = as_tensor(n, frozen(np.zeros((), np.int64))) - 1
     after = searchsorted(points, x, "right")
@@ -95,7 +92,7 @@ def _pieces(x: Tensor, points: Tensor, heights: Tensor) -> Tensor:
 def _periodic(
     xp: ArrayLike, x: Tensor, points: Tensor, heights: Tensor, period: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Sorted points, with one more at each end that is a period away."""
+    """Return sorted points with one more, a period away, at each end."""
     if isinstance(xp, Tensor):
         rule = "an xp that is known when the graph is built, beside a period"
         raise shape_error("interp", (points,), rule, "pass an array")
@@ -111,11 +108,8 @@ def _periodic(
 
 
 def _known_index(order: np.ndarray[Any, Any]) -> Tensor:
-    """A known permutation as a checked index."""
+    """Return a known permutation as a checked index."""
     return checked(frozen(order.astype(np.int64)), len(order), wrap=False)
-
-
-# ---- gradient ------------------------------------------------------------------------
 
 
 @widened
@@ -125,12 +119,13 @@ def gradient(
     axis: int | Sequence[int] | None = None,
     edge_order: Literal[1, 2] = 1,
 ) -> Tensor | tuple[Tensor, ...]:
-    """Second-order central differences of `f` along each axis, one-sided at its ends.
+    """Return central differences of `f` along each axis, of second order.
 
-    `varargs` are the distances: one number for all axes, or for each axis a number or
-    the coordinates of its points. The ends are of order `edge_order`. One Tensor for
-    one axis, a tuple for several. ShapeError where an axis has fewer than
-    ``edge_order + 1`` elements. Not a derivative of the graph: that is ``sg.grad``.
+    They are one-sided at the ends. `varargs` are the distances: one number for all
+    axes, or for each axis a number or the coordinates of its points. The ends are of
+    order `edge_order`. One Tensor for one axis, a tuple for several. ShapeError where
+    an axis has fewer than ``edge_order + 1`` elements. Not a derivative of the graph:
+    that is ``sg.grad``.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.gradient([1.0, 2.0, 4.0, 7.0]), target="reference")().tolist()
@@ -177,7 +172,7 @@ def _slopes(x: Tensor, axis: int, step: ArrayLike, order: int) -> Tensor:
 
 
 def _uneven(x: Tensor, axis: int, points: Tensor, order: int) -> Tensor:
-    """The same with points at any distances: Fornberg's weights for three points."""
+    """Differentiate at uneven points: Fornberg's weights for three points."""
     if points.shape[0] != x.shape[axis]:
         rule = f"as many coordinates as elements along axis {axis}"
         raise shape_error("gradient", (x, points), rule)
@@ -217,9 +212,6 @@ def _uneven(x: Tensor, axis: int, points: Tensor, order: int) -> Tensor:
     return concatenate([first, inside, last], axis)
 
 
-# ---- unwrap, isin --------------------------------------------------------------------
-
-
 def unwrap(
     p: ArrayLike,
     discont: float | None = None,
@@ -227,7 +219,7 @@ def unwrap(
     *,
     period: float = 2 * math.pi,
 ) -> Tensor:
-    """`p` with jumps of more than `discont` along `axis` replaced by smaller ones.
+    """Return `p` with jumps along `axis` of more than `discont` made smaller.
 
     Multiples of `period` are added so that neighbours differ by at most half of it;
     `discont` is at least half of it, its default. Integers stay integers where the

@@ -1,4 +1,4 @@
-"""Reductions that leave out NaN.
+"""Reductions that ignore NaN.
 
 Nothing flows to an element that is NaN. Where all are NaN, nansum is 0, nanprod 1, and
 the others are NaN; nanargmax and nanargmin are then 0, where NumPy raises an error.
@@ -50,7 +50,7 @@ def nansum(
     initial: ArrayLike | None = None,
     where: Where = None,
 ) -> Tensor:
-    """The sum of what is not NaN.
+    """Return the sum, ignoring NaN.
 
     >>> import staticgrad as sg
     >>> float(sg.compile(sg.nansum([1.0, float("nan")]), target="reference")())
@@ -67,7 +67,7 @@ def nanprod(
     initial: ArrayLike | None = None,
     where: Where = None,
 ) -> Tensor:
-    """The product of what is not NaN.
+    """Return the product, ignoring NaN.
 
     >>> import staticgrad as sg
     >>> float(sg.compile(sg.nanprod([2.0, float("nan")]), target="reference")())
@@ -83,7 +83,7 @@ def nanmax(
     initial: ArrayLike | None = None,
     where: Where = None,
 ) -> Tensor:
-    """The maximum of what is not NaN; NaN of NaN alone, unless there is an `initial`.
+    """Return the maximum, ignoring NaN; NaN where all are, unless `initial` is given.
 
     >>> import staticgrad as sg
     >>> float(sg.compile(sg.nanmax([1.0, float("nan")]), target="reference")())
@@ -99,7 +99,7 @@ def nanmin(
     initial: ArrayLike | None = None,
     where: Where = None,
 ) -> Tensor:
-    """The minimum of what is not NaN; NaN of NaN alone, unless there is an `initial`.
+    """Return the minimum, ignoring NaN; NaN where all are, unless `initial` is given.
 
     >>> import staticgrad as sg
     >>> float(sg.compile(sg.nanmin([1.0, float("nan")]), target="reference")())
@@ -112,7 +112,7 @@ def _extreme(
     extreme: Callable[..., Tensor], fill: float, a: ArrayLike, axis: Axis,
     keepdims: bool, initial: ArrayLike | None, where: Where,
 ) -> Tensor:  # fmt: skip
-    """`extreme` with `fill` for NaN; NaN where there is nothing else and no start."""
+    """Reduce with `fill` for NaN; NaN where nothing else is left."""
     x = as_tensor(a)
     found = extreme(_filled(x, fill), axis, keepdims, initial, where)
     if initial is not None or where is not None or not is_float(x.dtype):
@@ -121,7 +121,7 @@ def _extreme(
 
 
 def nanargmax(a: ArrayLike, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """The index of the first maximum that is not NaN.
+    """Return the index of the first maximum that is not NaN.
 
     >>> import staticgrad as sg
     >>> int(sg.compile(sg.nanargmax([1.0, float("nan"), 3.0]), target="reference")())
@@ -131,7 +131,7 @@ def nanargmax(a: ArrayLike, axis: int | None = None, keepdims: bool = False) -> 
 
 
 def nanargmin(a: ArrayLike, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """The index of the first minimum that is not NaN.
+    """Return the index of the first minimum that is not NaN.
 
     >>> import staticgrad as sg
     >>> int(sg.compile(sg.nanargmin([1.0, float("nan"), 3.0]), target="reference")())
@@ -148,7 +148,7 @@ def nanmean(
     keepdims: bool = False,
     where: Where = None,
 ) -> Tensor:
-    """The mean of what is not NaN.
+    """Return the mean, ignoring NaN.
 
     >>> import staticgrad as sg
     >>> float(sg.compile(sg.nanmean([1.0, float("nan")]), target="reference")())
@@ -159,7 +159,7 @@ def nanmean(
 
 
 def _known(name: str, x: Tensor, mask: Where) -> Tensor:
-    """Which elements are not NaN and not left out by ``where=``."""
+    """Return the mask of elements that are not NaN and not left out by ``where=``."""
     known = as_bool(x == x)
     return known if mask is None else known & mask_of(name, x, mask)
 
@@ -175,7 +175,7 @@ def nanvar(
     mean: ArrayLike | None = None,
     correction: float | None = None,
 ) -> Tensor:
-    """The variance of what is not NaN; NaN where no more than `ddof` are left.
+    """Return the variance, ignoring NaN; NaN where no more than `ddof` are left.
 
     >>> import staticgrad as sg
     >>> float(sg.compile(sg.nanvar([1.0, 3.0, float("nan")]), target="reference")())
@@ -203,7 +203,7 @@ def nanstd(
     mean: ArrayLike | None = None,
     correction: float | None = None,
 ) -> Tensor:
-    """The standard deviation of what is not NaN: the root of `nanvar`.
+    """Return the standard deviation, ignoring NaN: the root of `nanvar`.
 
     >>> import staticgrad as sg
     >>> float(sg.compile(sg.nanstd([1.0, 3.0, float("nan")]), target="reference")())

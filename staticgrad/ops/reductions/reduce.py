@@ -65,7 +65,7 @@ def _dropped(x: TensorType, *, axes: tuple[int, ...]) -> Shape:
 def _extreme_shape(
     x: TensorType, *, axes: tuple[int, ...], nonempty: bool = False
 ) -> Shape:
-    """The extreme of nothing is what no element is beyond, or refused if `nonempty`."""
+    """Return the shape; the extreme of nothing is rejected if `nonempty`."""
     empty = builtins.any(x.shape[axis] == 0 for axis in axes if axis < len(x.shape))
     if empty and nonempty:
         raise ShapeError("at least one element", "an empty one has no extreme")
@@ -73,7 +73,7 @@ def _extreme_shape(
 
 
 def kept(y: Tensor, x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """`y`, reduced from `x` over `axes`, with these axes back as size 1."""
+    """Return `y`, reduced from `x` over `axes`, with these axes back as size 1."""
     shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
     return y if y.shape == shape else named("reshape", y, shape=shape)
 
@@ -87,7 +87,7 @@ def _sum_vjp(
 def _extreme_vjp(
     g: Tensor, y: Tensor, x: Tensor, *, axes: tuple[int, ...], nonempty: bool = False
 ) -> tuple[Tensor]:
-    """The gradient, shared equally among the elements that equal the extreme."""
+    """Share the gradient equally among the elements that equal the extreme."""
     hit = x == kept(y, x, axes)
     ties = apply(REDUCE_SUM, cast(hit, x.dtype), axes=axes)
     share = guarded_divide(g, ties)
@@ -97,7 +97,7 @@ def _extreme_vjp(
 def _prod_vjp(
     g: Tensor, y: Tensor, x: Tensor, *, axes: tuple[int, ...]
 ) -> tuple[Tensor]:
-    """dy/dx_i is the product of the others, axis after axis."""
+    """Differentiate a product: dy/dx_i is the product of the others, axis by axis."""
     if static_shape(tuple(x.shape[axis] for axis in axes)) is None:
         return (kept(g, x, axes) * others_by_counting(x, axes),)
     result, rest = kept(g, x, axes), x
@@ -209,7 +209,7 @@ def _reduction(
 
 
 def _summed(x: Array, axes: tuple[int, ...]) -> Any:
-    """NumPy adds up in pairs along the last axis alone: over others, one by one."""
+    """Sum in NumPy, which adds pairwise along the last axis alone."""
     turned = np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim))
     kept = turned.shape[: x.ndim - len(axes)]
     count = math.prod(turned.shape[len(kept) :])
@@ -286,14 +286,14 @@ REDUCE_ANY = _reduction(
 
 
 def lowest(dtype: DType) -> float | int | bool:
-    """What no element of `dtype` is below: the maximum of nothing."""
+    """Return a lower bound of all elements of `dtype`: the maximum of nothing."""
     if kind_of(dtype) == "f":
         return float("-inf")
     return False if kind_of(dtype) == "b" else int(np.iinfo(dtype).min)
 
 
 def highest(dtype: DType) -> float | int | bool:
-    """What no element of `dtype` is above: the minimum of nothing."""
+    """Return an upper bound of all elements of `dtype`: the minimum of nothing."""
     if kind_of(dtype) == "f":
         return float("inf")
     return True if kind_of(dtype) == "b" else int(np.iinfo(dtype).max)
@@ -302,7 +302,7 @@ def highest(dtype: DType) -> float | int | bool:
 def reduced(
     op: Op, name: str, x: Tensor, axis: Axis, keepdims: bool, empty: bool = False
 ) -> Tensor:
-    """`op` over NumPy's ``axis=`` of `x`; errors name the function `name`.
+    """Apply `op` over NumPy's ``axis=`` of `x`; errors name the function `name`.
 
     An extreme of nothing is refused unless `empty`: see `lowest` and `highest`.
     """
@@ -322,14 +322,14 @@ Where: TypeAlias = "ArrayLike | None"
 
 
 def masked(name: str, x: Tensor, mask: Where, fill: float | bool) -> Tensor:
-    """`x`, and `fill` where `mask` is false; None and True leave out nothing."""
+    """Return `x` with `fill` where `mask` is false; None and True mask nothing."""
     if mask is None or mask is True:
         return x
     return where(mask_of(name, x, mask), x, fill)
 
 
 def mask_of(name: str, x: Tensor, mask: ArrayLike) -> Tensor:
-    """``where=`` of a reduction of `x`: bools of its shape, or that broadcast to it."""
+    """Return ``where=`` of a reduction of `x` as a mask of its shape."""
     found = as_bool(mask)
     sizes = x.shape[x.ndim - found.ndim :] if found.ndim else ()
     fits = found.ndim <= x.ndim and builtins.all(
@@ -341,7 +341,7 @@ def mask_of(name: str, x: Tensor, mask: ArrayLike) -> Tensor:
 
 
 def accumulator(dtype: DType) -> DType:
-    """NumPy's dtype of a sum or product: small integers and bools become 64 bits."""
+    """Return NumPy's dtype of a sum: small integers and bools become 64 bits."""
     if kind_of(dtype) == "f":
         return dtype
     return np.dtype(np.uint64) if kind_of(dtype) == "u" else INT64
@@ -375,10 +375,10 @@ def sum(
     initial: ArrayLike | None = None,
     where: Where = None,
 ) -> Tensor:
-    """The sum over `axis` (all by default); of nothing, 0.
+    """Return the sum over `axis` (all by default); of nothing, 0.
 
     `initial` is added to it, converted to its dtype; `where`, which broadcasts to `a`,
-    tells which elements count. What it leaves out has the gradient 0.
+    selects the elements that count. Masked elements have the gradient 0.
 
     Floats are added up in blocks (blocked_sums.py), halves of precision in float32:
     the error is about 1e-7 of the sum of magnitudes, and at most some 200 times half a
@@ -402,9 +402,9 @@ def prod(
     initial: ArrayLike | None = None,
     where: Where = None,
 ) -> Tensor:
-    """The product over `axis` (all by default); of nothing, 1.
+    """Return the product over `axis` (all by default); of nothing, 1.
 
-    It is multiplied by `initial`; `where` tells which elements count, as in `sum`.
+    It is multiplied by `initial`; `where` selects the elements that count, as in `sum`.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.prod([[1, 2], [3, 4]], axis=1), target="reference")()
@@ -422,7 +422,7 @@ def _extreme(
     initial: ArrayLike | None,
     mask: Where,
 ) -> Tensor:
-    """`op` beside `initial`, which is the extreme of nothing."""
+    """Reduce by `op`, beside `initial`, which is the extreme of nothing."""
     x = as_tensor(a)
     fill = (lowest if op is REDUCE_MAX else highest)(x.dtype)
     if initial is None:
@@ -442,11 +442,11 @@ def max(
     initial: ArrayLike | None = None,
     where: Where = None,
 ) -> Tensor:
-    """The maximum over `axis` (all by default), NaN if one is; ties share the gradient.
+    """Return the maximum over `axis` (all by default), NaN if one is NaN.
 
-    It is at least `initial`; `where`, which asks for an `initial`, tells which elements
-    count. Along a symbolic axis that is empty at a call it is -inf (the lowest integer)
-    or `initial`.
+    Equal maxima share the gradient. It is at least `initial`; `where`, which asks for
+    an `initial`, selects the elements that count. Along a symbolic axis that is empty
+    at a call it is -inf (the lowest integer) or `initial`.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.max([[1, 2], [3, 4]], axis=1), target="reference")()
@@ -462,11 +462,11 @@ def min(
     initial: ArrayLike | None = None,
     where: Where = None,
 ) -> Tensor:
-    """The minimum over `axis` (all by default), NaN if one is; ties share the gradient.
+    """Return the minimum over `axis` (all by default), NaN if one is NaN.
 
-    It is at most `initial`; `where`, which asks for an `initial`, tells which elements
-    count. Along a symbolic axis that is empty at a call it is inf (the highest integer)
-    or `initial`.
+    Equal minima share the gradient. It is at most `initial`; `where`, which asks for an
+    `initial`, selects the elements that count. Along a symbolic axis that is empty at a
+    call it is inf (the highest integer) or `initial`.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.min([[1, 2], [3, 4]], axis=1), target="reference")()
@@ -478,7 +478,7 @@ def min(
 def all(
     a: ArrayLike, axis: Axis = None, keepdims: bool = False, where: Where = None
 ) -> Tensor:
-    """True where no element over `axis` is 0, of those that `where` tells.
+    """Whether no element over `axis`, where `where` is true, is 0.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.all([[1, 2], [0, 4]], axis=1), target="reference")()
@@ -491,7 +491,7 @@ def all(
 def any(
     a: ArrayLike, axis: Axis = None, keepdims: bool = False, where: Where = None
 ) -> Tensor:
-    """True where some element over `axis` is not 0, of those that `where` tells.
+    """Whether some element over `axis`, where `where` is true, is not 0.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.any([[1, 2], [0, 0]], axis=1), target="reference")()

@@ -42,7 +42,7 @@ def _same_shapes(*types: TensorType, axis: int, exclusive: bool) -> Shape:
 
 
 def _exclusive(y: Array, axis: int, initial: float) -> Array:
-    """`y` moved by one along `axis`; the last leaves, `initial` comes in."""
+    """Shift `y` by one along `axis`: the last is dropped, `initial` comes first."""
     if not y.shape[axis]:
         return y
     first = np.full_like(np.take(y, [0], axis), initial)
@@ -51,7 +51,7 @@ def _exclusive(y: Array, axis: int, initial: float) -> Array:
 
 
 def _wide(dtype: DType) -> DType:
-    """What sums of float32 are kept in; halves come as float32."""
+    """Return the accumulator's dtype: float64 for float32; halves come as float32."""
     return FLOAT64 if dtype == FLOAT32 else dtype
 
 
@@ -85,7 +85,7 @@ def _flipped(x: Tensor, axis: int) -> Tensor:
 def _sum_vjp(
     g: Tensor, y: Tensor, x: Tensor, *, axis: int, exclusive: bool
 ) -> tuple[Tensor]:
-    """The running sum from the other end."""
+    """Accumulate the cotangents from the other end."""
     turned = apply(CUMSUM, _flipped(g, axis), axis=axis, exclusive=exclusive)
     return (_flipped(turned, axis),)
 
@@ -93,7 +93,7 @@ def _sum_vjp(
 def _product_vjp(
     g: Tensor, y: Tensor, x: Tensor, *, axis: int, exclusive: bool
 ) -> tuple[Tensor]:
-    """What comes of x_i later, times the product of what was before it."""
+    """Sum the cotangents of later products, times the product before x_i."""
     before = y if exclusive else apply(CUMPROD, x, axis=axis, exclusive=True)
     return (_later(g, x, axis, exclusive) * before,)
 
@@ -107,7 +107,7 @@ def _recurrence_vjp(
 
 
 def _later(g: Tensor, a: Tensor, axis: int, exclusive: bool) -> Tensor:
-    """The cotangent of each state: ``l_i = g_i + a_(i+1) l_(i+1)``.
+    """Return the cotangent of each state: ``l_i = g_i + a_(i+1) l_(i+1)``.
 
     Of an exclusive result, g_(i+1) stands for g_i.
     """
@@ -231,7 +231,7 @@ def _size(x: Tensor) -> Any:
 def cumsum(
     a: ArrayLike, axis: int | None = None, dtype: npt.DTypeLike | None = None
 ) -> Tensor:
-    """The running sum along `axis`, by default of all elements in C order.
+    """Return the running sum along `axis`, by default of all elements in C order.
 
     The sum of float32 is kept in float64 and rounded where it is shown.
 
@@ -245,7 +245,7 @@ def cumsum(
 def cumprod(
     a: ArrayLike, axis: int | None = None, dtype: npt.DTypeLike | None = None
 ) -> Tensor:
-    """The running product along `axis`, by default of all elements in C order.
+    """Return the running product along `axis`, by default of all elements in C order.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.cumprod([1, 2, 3]), target="reference")()
@@ -257,7 +257,7 @@ def cumprod(
 def nancumsum(
     a: ArrayLike, axis: int | None = None, dtype: npt.DTypeLike | None = None
 ) -> Tensor:
-    """The running sum, NaN taken as 0.
+    """Return the running sum, NaN taken as 0.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.nancumsum([1.0, float("nan"), 2.0]), target="reference")()
@@ -269,7 +269,7 @@ def nancumsum(
 def nancumprod(
     a: ArrayLike, axis: int | None = None, dtype: npt.DTypeLike | None = None
 ) -> Tensor:
-    """The running product, NaN taken as 1.
+    """Return the running product, NaN taken as 1.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.nancumprod([1.0, float("nan"), 2.0]), target="reference")()
@@ -291,7 +291,7 @@ def cumulative_sum(
     dtype: npt.DTypeLike | None = None,
     include_initial: bool = False,
 ) -> Tensor:
-    """The running sum along `axis`, led by a 0 if `include_initial`.
+    """Accumulate the sum along `axis`, after a 0 if `include_initial`.
 
     >>> import staticgrad as sg
     >>> y = sg.cumulative_sum([1, 2, 3], include_initial=True)
@@ -309,7 +309,7 @@ def cumulative_prod(
     dtype: npt.DTypeLike | None = None,
     include_initial: bool = False,
 ) -> Tensor:
-    """The running product along `axis`, led by a 1 if `include_initial`.
+    """Accumulate the product along `axis`, after a 1 if `include_initial`.
 
     >>> import staticgrad as sg
     >>> y = sg.cumulative_prod([1, 2, 3], include_initial=True)

@@ -1,4 +1,4 @@
-"""Groups and bins: segment_sum and the like, bincount, searchsorted, digitize."""
+"""Segments and bins: segment_sum and the like, bincount, searchsorted, digitize."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SYMBOLIC_BITS = 32  # a symbolic axis has fewer than 2**32 elements
 def _segments(
     name: str, data: ArrayLike, ids: ArrayLike, count: Dim, how: How, start: float
 ) -> Tensor:
-    """`data` combined per segment along the first axis, from `start` on."""
+    """Return `data` combined per segment along the first axis, from `start` on."""
     x, size = as_tensor(data), as_dim(count)
     if isinstance(size, int) and size < 0:
         raise shape_error(name, (), f"a number of segments >= 0, got {size}")
@@ -44,7 +44,7 @@ def _segments(
 def segment_sum(
     data: ArrayLike, segment_ids: ArrayLike, num_segments: int | Size
 ) -> Tensor:
-    """The sum of the rows of `data` that have each id in ``0..num_segments-1``.
+    """Return the sum of the rows of `data` that have each id in ``0..num_segments-1``.
 
     An id out of range is an IndexOutOfRange; the sum of no rows is 0.
 
@@ -59,7 +59,7 @@ def segment_sum(
 def segment_prod(
     data: ArrayLike, segment_ids: ArrayLike, num_segments: int | Size
 ) -> Tensor:
-    """The product of the rows of `data` that have each id; that of no rows is 1.
+    """Return the product of the rows of `data` that have each id; that of no rows is 1.
 
     >>> import staticgrad as sg
     >>> y = sg.segment_prod([3, 2, 4], [0, 2, 0], 3)
@@ -72,7 +72,7 @@ def segment_prod(
 def segment_max(
     data: ArrayLike, segment_ids: ArrayLike, num_segments: int | Size
 ) -> Tensor:
-    """The largest of the rows of `data` that have each id.
+    """Return the largest of the rows of `data` that have each id.
 
     That of no rows is what nothing is below: -inf, or the least integer.
 
@@ -89,7 +89,7 @@ def segment_max(
 def segment_min(
     data: ArrayLike, segment_ids: ArrayLike, num_segments: int | Size
 ) -> Tensor:
-    """The smallest of the rows of `data` that have each id.
+    """Return the smallest of the rows of `data` that have each id.
 
     That of no rows is what nothing is above: inf, or the greatest integer.
 
@@ -119,7 +119,7 @@ def bincount(
     *,
     minlength: int = 0,
 ) -> Tensor:
-    """How often each number from 0 to length - 1 occurs in `x`, or its total weight.
+    """Count how often each number below `length` occurs in `x`, or sum its weights.
 
     Unlike NumPy's, the result has a `length` that does not depend on the data; a number
     outside of it is an IndexOutOfRange. A `minlength` is no length, and a ShapeError
@@ -155,7 +155,7 @@ def bincount(
 def segment_mean(
     data: ArrayLike, segment_ids: ArrayLike, num_segments: int | Size
 ) -> Tensor:
-    """The mean of the rows of `data` that have each id; that of no rows is 0.
+    """Return the mean of the rows of `data` that have each id; that of no rows is 0.
 
     Integers become float64.
 
@@ -179,7 +179,7 @@ def searchsorted(
     side: Literal["left", "right"] = "left",
     sorter: ArrayLike | None = None,
 ) -> Tensor:
-    """Where the elements of `v` would go in `a`, which is sorted, to keep it sorted.
+    """Return where the elements of `v` go in the sorted `a` to keep it sorted.
 
     With `side` "left" before equal elements, with "right" after them. `sorter` are the
     indices that sort `a`, if it is not sorted. A NaN comes after every number. By
@@ -212,18 +212,18 @@ def searchsorted(
 
 
 def _stands_before(x: Tensor, v: Tensor, side: str) -> Tensor:
-    """Whether an element of the sorted array comes before the place of v."""
+    """Whether an element of the sorted array precedes the insertion point of v."""
     return ~_less(v, x) if side == "right" else _less(x, v)
 
 
 def _less(x: Tensor, y: Tensor) -> Tensor:
-    """``x < y``, where NaN is greater than every number."""
+    """Compare ``x < y`` with NaN greater than every number."""
     less = x < y
     return (less | ((y != y) & (x == x))) if is_float(x.dtype) else less
 
 
 def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False) -> Tensor:
-    """The number of the bin of each element of `x`; `bins` are increasing edges.
+    """Return the number of the bin of each element of `x`; `bins` are increasing edges.
 
     Bin k is ``bins[k-1] <= x < bins[k]``, with `right` ``bins[k-1] < x <= bins[k]``.
     Edges that are no Tensor may decrease: bin k is ``bins[k] <= x < bins[k-1]``, with
@@ -245,7 +245,7 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False) -> Tensor:
 
 
 def _increasing(bins: ArrayLike) -> bool:
-    """Whether known edges never decrease; ShapeError if they do, but not always."""
+    """Whether known edges never decrease; ShapeError if they go up and down."""
     edges = np.ravel(np.asarray(bins))
     if not np.any(edges[1:] < edges[:-1]):
         return True

@@ -1,4 +1,4 @@
-"""Differences, integrals and covariances, and what NumPy has beside them.
+"""Differences, integrals and covariances.
 
 Composites, with the derivatives of their parts.
 """
@@ -32,7 +32,7 @@ from staticgrad.ops.rules import one_axis, shape_error
 
 
 def _part(x: Tensor, axis: int, key: slice) -> Tensor:
-    """``x[..., key, ...]`` along `axis`."""
+    """Return ``x[..., key, ...]`` along `axis`."""
     return getitem(x, (*(slice(None),) * axis, key))
 
 
@@ -43,7 +43,7 @@ def diff(
     prepend: ArrayLike | None = None,
     append: ArrayLike | None = None,
 ) -> Tensor:
-    """What each element along `axis` exceeds the one before by, `n` times over.
+    """Return the `n`-th differences of neighbouring elements along `axis`.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.diff([1, 4, 9]), target="reference")()
@@ -64,7 +64,7 @@ def diff(
 
 
 def _end(part: ArrayLike, x: Tensor, axis: int) -> Tensor:
-    """A number as one more layer of `x`."""
+    """Return a number as one more layer of `x`."""
     tensor = as_tensor(part)
     if tensor.ndim:
         return tensor
@@ -74,7 +74,7 @@ def _end(part: ArrayLike, x: Tensor, axis: int) -> Tensor:
 def ediff1d(
     ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None
 ) -> Tensor:
-    """The differences of neighbours in C order, between `to_begin` and `to_end`.
+    """Return the differences of neighbours in C order, between `to_begin` and `to_end`.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.ediff1d([1, 4, 9], to_end=0), target="reference")()
@@ -88,7 +88,9 @@ def ediff1d(
 def trapezoid(
     y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axis: int = -1
 ) -> Tensor:
-    """The integral of `y` along `axis` by the trapezoidal rule, at `x` or `dx` apart.
+    """Return the integral of `y` along `axis` by the trapezoidal rule.
+
+    The points are at `x`, or `dx` apart.
 
     >>> import staticgrad as sg
     >>> float(sg.compile(sg.trapezoid([1.0, 2.0, 3.0]), target="reference")())
@@ -115,7 +117,7 @@ def _filled(shape: tuple[int, ...], size: Any) -> tuple[Any, ...]:
 def select(
     condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], default: Any = 0
 ) -> Tensor:
-    """The first choice whose condition holds, element by element.
+    """Return the first choice whose condition holds, element by element.
 
     >>> import staticgrad as sg
     >>> y = sg.select([[True, False], [True, True]], [[1, 2], [3, 4]])
@@ -143,7 +145,7 @@ def cov(
     *,
     dtype: npt.DTypeLike | None = None,
 ) -> Tensor:
-    """The covariance matrix of variables in rows (columns unless `rowvar`).
+    """Return the covariance matrix of variables in rows (columns unless `rowvar`).
 
     `fweights` tell how often each observation occurs, `aweights` how much it counts.
 
@@ -167,7 +169,7 @@ def cov(
 def _weighted(
     x: Tensor, lost: int, fweights: ArrayLike | None, aweights: ArrayLike | None
 ) -> Tensor:
-    """The covariance where observations have weights, as NumPy normalises it."""
+    """Return the covariance where observations have weights, as NumPy normalises it."""
     given = [w for w in (fweights, aweights) if w is not None]
     weights = [cast(as_tensor(w, x), x.dtype) for w in given]
     if builtins.any(w.shape != x.shape[1:] for w in weights):
@@ -201,7 +203,7 @@ def corrcoef(
     *,
     dtype: npt.DTypeLike | None = None,
 ) -> Tensor:
-    """Pearson's correlation coefficients of variables in rows.
+    """Return Pearson's correlation coefficients of variables in rows.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.corrcoef([[1.0, 2.0], [3.0, 5.0]]), target="reference")()
@@ -223,7 +225,7 @@ def corrcoef(
 
 
 def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    """The layers of `x` along `axis`, whose size must be static.
+    """Return the layers of `x` along `axis`, whose size must be static.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.unstack([[1, 2], [3, 4]]), target="reference")()
@@ -251,7 +253,7 @@ def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Tensor:
 
 
 def isreal(x: ArrayLike) -> Tensor:
-    """True everywhere: all numbers are real.
+    """Return True everywhere: all numbers are real.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.isreal([1.0, 2.0]), target="reference")()
@@ -261,7 +263,7 @@ def isreal(x: ArrayLike) -> Tensor:
 
 
 def iscomplex(x: ArrayLike) -> Tensor:
-    """False everywhere: all numbers are real.
+    """Return False everywhere: all numbers are real.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.iscomplex([1.0, 2.0]), target="reference")()
@@ -272,7 +274,7 @@ def iscomplex(x: ArrayLike) -> Tensor:
 
 
 def copy(a: ArrayLike) -> Tensor:
-    """`a`: a Tensor never changes.
+    """Return `a`, which is immutable.
 
     >>> import staticgrad as sg
     >>> print(sg.copy([1.0, 2.0]).type)

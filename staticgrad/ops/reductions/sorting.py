@@ -1,4 +1,4 @@
-"""Rows in ascending order: sort, and argsort, the places that bring it about.
+"""Sorting: sort and argsort.
 
 Equal elements keep their order, NaN comes last, and -0.0 equals 0.0, as NumPy's stable
 sort has it. Derivatives of values are those of taking them from their places.
@@ -36,13 +36,13 @@ def _shape(x: TensorType) -> Shape:
 
 
 def _vjp(g: Tensor, y: Tensor, x: Tensor) -> tuple[Tensor]:
-    """The cotangent, where the values were."""
+    """Scatter the cotangent to where the values were."""
     index = checked(apply(ARGSORT, x), x.shape[-1], wrap=False)
     return (scattered(filled(0, x), index, g, x.ndim - 1, pointwise=True),)
 
 
 def _jvp(tangents: tuple[Tensor | None], y: Tensor, x: Tensor) -> Tensor | None:
-    """The tangents at the places of the values."""
+    """Gather the tangents at the places of the values."""
     if tangents[0] is None:
         return None
     index = checked(apply(ARGSORT, x), x.shape[-1], wrap=False)
@@ -115,7 +115,7 @@ def sort(
     *,
     stable: bool | None = None,
 ) -> Tensor:
-    """The elements in ascending order along `axis`; of all of them if it is None.
+    """Return the elements in ascending order along `axis`, or all if it is None.
 
     Equal elements keep their order whatever `kind` and `stable` are, and a NaN comes
     after every number. Differentiable: the gradient goes to where an element was.
@@ -138,7 +138,7 @@ def argsort(
     *,
     stable: bool | None = None,
 ) -> Tensor:
-    """The int64 places of the elements in ascending order along `axis`.
+    """Return the int64 places of the elements in ascending order along `axis`.
 
     ``sg.take_along_axis(a, sg.argsort(a), -1)`` is sorted. Places of equal elements are
     in ascending order whatever `kind` and `stable` are, and a NaN comes after every

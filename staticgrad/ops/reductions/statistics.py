@@ -54,12 +54,12 @@ LONG_ROW, LONGEST_ROW, LEAST_ROWS = 512, 16384, 8
 
 
 def count(x: Tensor, axes: tuple[int, ...]) -> Dim:
-    """The number of elements of `x` along `axes`."""
+    """Return the number of elements of `x` along `axes`."""
     return product(tuple(x.shape[axis] for axis in axes))
 
 
 def _summands(a: ArrayLike, weights: ArrayLike) -> tuple[Tensor, Tensor]:
-    """Both, of which integers are averaged in float64, whatever their weights are."""
+    """Return both, integers as float64, whatever the weights are."""
     x, w = as_tensor(a), as_tensor(weights)
     return x if is_float(x.dtype) else cast(x, FLOAT64), w
 
@@ -72,9 +72,10 @@ def mean(
     keepdims: bool = False,
     where: Where = None,
 ) -> Tensor:
-    """The mean over `axis` (all by default); of integers a float64; of nothing NaN.
+    """Return the mean over `axis` (all by default).
 
-    `where`, which broadcasts to `a`, tells which elements count.
+    Of integers it is a float64, of no elements NaN. `where`, which broadcasts to `a`,
+    selects the elements that count.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.mean([[1, 2], [3, 6]], axis=0), target="reference")()
@@ -87,7 +88,7 @@ def mean(
 
 
 def as_float(name: str, a: ArrayLike, dtype: npt.DTypeLike | None) -> Tensor:
-    """`a` as `dtype`, by default as it is; integers become float64."""
+    """Return `a` as `dtype`, by default as it is; integers become float64."""
     x = as_tensor(a)
     if dtype is not None:
         x = cast(x, dtype_of(name, dtype))
@@ -97,7 +98,7 @@ def as_float(name: str, a: ArrayLike, dtype: npt.DTypeLike | None) -> Tensor:
 def _counted(
     name: str, x: Tensor, axes: tuple[int, ...], keepdims: bool, mask: Where
 ) -> Tensor | Dim:
-    """How many elements along `axes` count: a size, or with a mask a number of it."""
+    """Return the number of elements along `axes` that count, less those masked out."""
     if mask is None or mask is True:
         return count(x, axes)
     hits = cast(broadcasted(mask_of(name, x, mask), x.shape), x.dtype)
@@ -131,9 +132,10 @@ def average(
     *,
     keepdims: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """The mean over `axis`, weighted by `weights`; if `returned`, also their sum.
+    """Return the mean over `axis`, weighted by `weights`.
 
-    They have the shape of `a`, or that of its axes `axis`.
+    If `returned`, also return the sum of the weights. They have the shape of `a`, or
+    that of its axes `axis`.
 
     >>> import staticgrad as sg
     >>> y = sg.average([1.0, 2.0, 3.0], weights=[1.0, 0.0, 1.0])
@@ -155,7 +157,7 @@ def average(
 
 
 def _along(x: Tensor, w: Tensor, axis: Axis) -> Tensor:
-    """Weights of some axes, in their order, repeated along the others."""
+    """Broadcast weights of some axes, in their order, along the others."""
     rule = "weights of the shape of a, or of its axes axis="
     if axis is None:
         raise shape_error("average", (x, w), rule)
@@ -180,10 +182,11 @@ def var(
     mean: ArrayLike | None = None,
     correction: float | None = None,
 ) -> Tensor:
-    """The variance over `axis` (all by default), divided by the count less `ddof`.
+    """Return the variance over `axis` (all by default).
 
-    `correction` is another name of `ddof`. `where` tells which elements count. `mean`
-    is the mean, if it is known, with the axes kept.
+    The sum of squares is divided by the count less `ddof`. `correction` is another name
+    of `ddof`. `where` selects the elements that count. `mean` is the mean, if it is
+    known, with the axes kept.
 
     >>> import staticgrad as sg
     >>> float(sg.compile(sg.var([1, 2, 3, 4]), target="reference")())
@@ -204,7 +207,7 @@ def var(
 
 
 def corrected(name: str, ddof: float, correction: float | None) -> float:
-    """What is subtracted from the count; ShapeError where both are given."""
+    """Return the number subtracted from the count; ShapeError where both are given."""
     if correction is None:
         return ddof
     if ddof != 0:
@@ -223,7 +226,7 @@ def std(
     mean: ArrayLike | None = None,
     correction: float | None = None,
 ) -> Tensor:
-    """The standard deviation over `axis`: the root of `var`.
+    """Return the standard deviation over `axis`: the root of `var`.
 
     >>> import staticgrad as sg
     >>> float(sg.compile(sg.std([1, 3]), target="reference")())
@@ -233,13 +236,13 @@ def std(
 
 
 def root(x: Tensor) -> Tensor:
-    """The square root of a sum of squares, with the derivative 0 at 0."""
+    """Compute the square root of a sum of squares, with the derivative 0 at 0."""
     zero = x == 0
     return where(zero, 0, sqrt(where(zero, 1, x)))
 
 
 def ptp(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The maximum less the minimum over `axis` (all by default).
+    """Return the maximum less the minimum over `axis` (all by default).
 
     >>> import staticgrad as sg
     >>> int(sg.compile(sg.ptp([3, 9, 5]), target="reference")())
@@ -251,7 +254,7 @@ def ptp(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 
 def count_nonzero(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """How many elements over `axis` (all by default) are not 0.
+    """Count the elements over `axis` (all by default) that are not 0.
 
     >>> import staticgrad as sg
     >>> int(sg.compile(sg.count_nonzero([3, 0, 5]), target="reference")())
@@ -295,9 +298,10 @@ def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Tensor
 
 
 def argmax(a: ArrayLike, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """The int64 index of the first maximum along `axis`, by default of all elements.
+    """Return the int64 index of the first maximum along `axis`.
 
-    A NaN counts as the maximum, as in NumPy.
+    Without an axis it is an index into the raveled array. A NaN counts as the maximum,
+    as in NumPy.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.argmax([[1, 5, 5], [7, 2, 0]], axis=1), target="reference")()
@@ -307,9 +311,10 @@ def argmax(a: ArrayLike, axis: int | None = None, keepdims: bool = False) -> Ten
 
 
 def argmin(a: ArrayLike, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """The int64 index of the first minimum along `axis`, by default of all elements.
+    """Return the int64 index of the first minimum along `axis`.
 
-    A NaN counts as the minimum, as in NumPy.
+    Without an axis it is an index into the raveled array. A NaN counts as the minimum,
+    as in NumPy.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.argmin([[1, 5, 1], [7, 2, 0]], axis=1), target="reference")()
@@ -319,7 +324,7 @@ def argmin(a: ArrayLike, axis: int | None = None, keepdims: bool = False) -> Ten
 
 
 def _arg(op: Op, name: str, a: ArrayLike, axis: int | None, keepdims: bool) -> Tensor:
-    """The least position of an element that is the extreme."""
+    """Return the least position of an element that is the extreme."""
     x = stop_gradient(a)
     if axis is None:
         place = _arg_of_all(op, name, x)
@@ -338,7 +343,7 @@ def _arg(op: Op, name: str, a: ArrayLike, axis: int | None, keepdims: bool) -> T
 
 
 def _arg_of_all(op: Op, name: str, x: Tensor) -> Tensor:
-    """The place in the flat array: by rows that are long, so that each is read once."""
+    """Return the place in the flat array, by long rows, so that each is read once."""
     size = product(x.shape)
     length = _row_length(x.shape)
     if length == 0:
@@ -352,7 +357,7 @@ def _arg_of_all(op: Op, name: str, x: Tensor) -> Tensor:
 
 
 def _row_length(shape: Shape) -> int:
-    """A length that cuts an array into rows worth walking one by one; 0 for none."""
+    """Return a row length that divides an array well; 0 if there is none."""
     size, last = product(shape), shape[-1] if shape else 0
     if isinstance(size, int):
         most = builtins.min(LONGEST_ROW, size // LEAST_ROWS)
@@ -362,14 +367,14 @@ def _row_length(shape: Shape) -> int:
 
 
 def _at(x: Tensor, index: Tensor, axis: int) -> Tensor:
-    """Elements at an index that is within `x`."""
+    """Gather elements at an index known to be in range."""
     known = named("check_index", index, extent=x.shape[axis], wrap=False)
     return named("take", x, known, axis=axis, pointwise=index.ndim == x.ndim)
 
 
 @widened
 def logsumexp(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """``log(sum(exp(a)))`` over `axis` (all by default), without overflow.
+    """Return ``log(sum(exp(a)))`` over `axis` (all by default), without overflow.
 
     It is -inf of nothing.
 
@@ -391,7 +396,7 @@ def logsumexp(a: ArrayLike, axis: Axis = None, keepdims: bool = False) -> Tensor
 
 @widened
 def softmax(x: ArrayLike, axis: Axis = -1) -> Tensor:
-    """``exp(x) / sum(exp(x))`` along `axis`, without overflow.
+    """Return ``exp(x) / sum(exp(x))`` along `axis`, without overflow.
 
     `axis` may be several axes, or None for all of them.
 
@@ -405,7 +410,7 @@ def softmax(x: ArrayLike, axis: Axis = -1) -> Tensor:
 
 @widened
 def log_softmax(x: ArrayLike, axis: Axis = -1) -> Tensor:
-    """``log(softmax(x))`` along `axis` (or axes), without underflow.
+    """Return ``log(softmax(x))`` along `axis` (or axes), without underflow.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.log_softmax([0.0, -1000.0]), target="reference")()
@@ -416,7 +421,7 @@ def log_softmax(x: ArrayLike, axis: Axis = -1) -> Tensor:
 
 
 def _centred(name: str, x: ArrayLike, axis: Axis) -> Tensor:
-    """`x` less its maximum along `axis`."""
+    """Subtract from `x` its maximum along `axis`."""
     (value,) = floats(x)
     along = some_axes(name, value, axis)
     top = reduced(REDUCE_MAX, name, value, along, True, empty=True)

@@ -1,4 +1,4 @@
-"""The first elements of a row in descending order: the op top_k."""
+"""Selection of the first elements in descending order: the op top_k."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from staticgrad.ops.sizes import as_dim
 
 Array = npt.NDArray[Any]
 
-COUNTED = 14  # comparisons an element, from which on a sort takes less
+COUNTED = 14  # comparisons per element; beyond, sorting is faster
 # NaN before every number; for integers and bools only the first part can hold.
 AHEAD = "c_or({0} > {1}, c_and({0} != {0}, {1} == {1}))"
 
@@ -50,7 +50,7 @@ def _vjp(
     *,
     k: Dim,
 ) -> tuple[Tensor | None]:
-    """The cotangent of the values, where they were."""
+    """Scatter the cotangent of the values to their places."""
     if g[0] is None:
         return (None,)
     index = checked(y[1], x.shape[-1], wrap=False)
@@ -64,7 +64,7 @@ def _jvp(
     *,
     k: Dim,
 ) -> tuple[Tensor | None, None]:
-    """The tangents at the places of the values."""
+    """Gather the tangents at the places of the values."""
     if tangents[0] is None:
         return None, None
     index = checked(y[1], x.shape[-1], wrap=False)
@@ -72,7 +72,7 @@ def _jvp(
 
 
 def _numpy(x: Array, *, k: int) -> tuple[Array, Array]:
-    """A stable sort of the negated ranks, so that equal elements keep their order."""
+    """Sort the negated ranks stably, so that equal elements keep their order."""
     n = x.shape[-1]
     backwards = np.argsort(x[..., ::-1], axis=-1, kind="stable")[..., ::-1]
     order = (n - 1 - backwards)[..., :k].astype(np.int64)
@@ -116,7 +116,7 @@ TOP_K: Op = define(
 
 
 def top_k(x: ArrayLike, k: int) -> tuple[Tensor, Tensor]:
-    """The `k` largest elements along the last axis, and their int64 positions.
+    """Return the `k` largest elements along the last axis, and their int64 positions.
 
     They are in descending order, equal ones in the order in which they stand. A NaN
     comes before every number. The values are differentiable. A row of n takes about
@@ -147,7 +147,7 @@ def _is_many(k: int, n: int) -> bool:
 
 
 def _by_sorting(x: Tensor, k: Dim) -> tuple[Tensor, Tensor]:
-    """What is ascending backwards, so that equal elements keep their order."""
+    """Take the last `k` of a stable ascending sort, backwards: ties keep order."""
     n = x.shape[-1]
     last = x.ndim - 1
     backwards = apply(ARGSORT, flipped_axes(x, (last,)))

@@ -18,7 +18,7 @@ KEY = np.array([0xA4093822, 0x299F31D0, 7, 0xFFFFFFFE], np.uint32)
 
 
 def both(build, *args):
-    """What the cpu and the reference target give, and the cpu's source."""
+    """Return the draws of the cpu and the reference target, and the cpu's source."""
     with sg.Graph():
         found = sg.compile(build(*args))
         return found(), sg.compile(build(*args), target="reference")(), found.source()

@@ -1,4 +1,4 @@
-"""How exact are the elementary functions, and are their special values right?
+"""Accuracy of the elementary functions, and their special values.
 
 float32 is compared with NumPy in float64, float64 with mpmath at 40 digits. Errors are
 in units of the last place (ulp) of the exact result.

@@ -1,4 +1,4 @@
-"""How exact are the less elementary functions, and are their special values right?
+"""Accuracy of the less elementary functions, and their special values.
 
 As in test_math.py: errors in units of the last place of the exact result, from mpmath
 at 40 digits. lgamma, digamma and zeta have zeros that are no numbers of the format;

@@ -52,7 +52,7 @@ def mixed(x):
 
 
 def taken(x):
-    """What a checked index gives is read by two pieces."""
+    """A checked index is read by two pieces."""
     index = sg.as_tensor(np.arange(1300) * 7 % 1300)
     return sines(sines(x[index]) * sg.as_tensor(X[::-1].copy())[index])
 

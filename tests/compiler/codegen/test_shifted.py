@@ -59,7 +59,7 @@ BUILDS = (slope, curve, backwards, valley, rows, columns, total)
 
 
 def kept(g):
-    """How many values the loops of an executable keep."""
+    """Count the values that the loops of an executable keep."""
     kernels = [k for k in g.memory.plan.schedule.kernels if isinstance(k, LoopKernel)]
     loops = [(s, k) for k in kernels for s in statements_of(k.body)]
     found = [shifted(s, k) for s, k in loops if isinstance(s, Loop)]

@@ -107,7 +107,7 @@ def kernels_of(build, shape):
 
 
 def extent_of(kernel, number):
-    """How many elements an operand needs: the largest index that any access has."""
+    """Return the size of an operand: the largest index that any access has."""
     most = 1
     for statement in statements(kernel.body):
         access = getattr(statement, "access", None)
@@ -248,7 +248,7 @@ STORE = '    p0 = operand(operands, 0, "int64", 0, 1)\n    store(p0, 0, {})\n'
 
 
 def stored(lines):
-    """What source stores as its last statement, compiled both ways."""
+    """Return the last value that source stores, compiled both ways."""
     text = HEAD + lines
     results = []
     for make in (

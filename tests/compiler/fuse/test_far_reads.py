@@ -69,7 +69,7 @@ def test_axes_of_more_than_a_matrix():
 
 
 def test_what_is_copied():
-    """What is large and read across its rows; not what fits into the first cache."""
+    """Large operands read across their rows are copied; cached ones are not."""
 
     def copies(shape, call, dtype="float32"):
         x = sg.input("x", shape, dtype=dtype)

@@ -355,7 +355,7 @@ OUTER_SUMS = {
 @pytest.mark.parametrize("sizes", [("n", "m", "k", "l"), (200, 100, 3, 2)], ids=str)
 @pytest.mark.parametrize("name", OUTER_SUMS)
 def test_a_sum_of_rows_beside_one_of_their_elements_adds_each_row_once(name, sizes):
-    """What is added up per row forbids to turn the axes, stored or not."""
+    """Values summed per row forbid reordering the axes, stored or not."""
     with sg.Graph(dtype="float64"):
         v, x = sg.input("v", sizes[:2]), sg.input("x", sizes[2:])
         outputs = OUTER_SUMS[name](v, x)

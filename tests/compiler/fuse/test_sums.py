@@ -44,7 +44,7 @@ MOST = 1 << 21  # terms; more take longer and show the same
 
 
 def additions(first, terms=MOST):
-    """What a term passes through: its block, blocks of blocks, the rest, chunks."""
+    """Count the partial sums of a term: its block, outer blocks, the rest, chunks."""
     return 2 * first + BLOCKS + terms / (first * BLOCKS) + MOST_CHUNKS
 
 

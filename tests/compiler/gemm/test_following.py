@@ -1,4 +1,4 @@
-"""What follows a large product in its shadow: the bits of kernels apart, and where."""
+"""Epilogues fused into large products: equal bits, and the cases that are fused."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What captures decide leaves loops; what can fail, and branches, stay as they are."""
+"""Loop-invariant code motion; failing operations and branches stay inside."""
 
 import numpy as np
 

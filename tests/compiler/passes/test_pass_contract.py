@@ -1,4 +1,4 @@
-"""What all passes promise: pure, valid, idempotent, the same numbers."""
+"""Contract of all passes: pure, valid, idempotent, the same numbers."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def graph_of(
 
 
 def scaled(graph):
-    """How many tensors that are no numbers are multiplied by a rate."""
+    """Count the tensors, other than scalars, that are multiplied by a rate."""
     rates = {leaf for leaf, _ in graph.updates} | set(graph.states.values())
     found = 0
     for node in graph.nodes:

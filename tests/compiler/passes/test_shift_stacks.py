@@ -16,7 +16,7 @@ H = RNG.standard_normal((ROWS, WIDTH)).astype(np.float32)
 
 
 def shifted(build, *arrays, idle=False):
-    """What a loop stacks after the pass; results are those of the reference target."""
+    """Return the stacks of a loop after the pass; check results by the reference."""
     inputs = [sg.input(f"x{n}", a.shape, a.dtype) for n, a in enumerate(arrays)]
     graph = Graph.closed(inputs, build(*inputs))
     after = shift_stacks(graph)

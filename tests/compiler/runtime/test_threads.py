@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def run(script, prelude=PRELUDE, **environment):
-    """What `script` prints in a new process."""
+    """Return the output of `script` in a new process."""
     found = subprocess.run(
         [sys.executable, "-c", prelude + textwrap.dedent(script)],
         env={
