@@ -36,11 +36,11 @@ from staticgrad.compiler.cuda.source.typed_text import memory_name
 from staticgrad.compiler.kernel_ir.combine_partials import finish_values, stands_for
 from staticgrad.compiler.kernel_ir.flat import FlatPlan, flat_plan
 from staticgrad.compiler.kernel_ir.instruction_set import (
+    CallKernel,
     CommitPoint,
     Copy,
     Flow,
-    KernelCall,
-    Label,
+    JumpTarget,
     Slot,
 )
 from staticgrad.compiler.kernel_ir.kernels import FinishKernel, GemmKernel, LoopKernel
@@ -84,14 +84,13 @@ def launches(code: CudaCode, plan: Plan, device: Device) -> Launches:
     _refuse_large(code, values)
     places = flat_plan(flat, plan)
     targets, copies = output_targets(code.schedule)
-    dropped = [k for k, chunks in enumerate(places.chunks) if chunks == (0, 0)]
-    instead = stands_for(code.schedule.kernels, dropped)
+    instead = stands_for(code.schedule.kernels, places.chunks)
     steps: list[Step] = [Copy(*buffers) for at_start, *buffers in copies if at_start]
     labels: dict[int, int] = {}
     for instruction in flat.instructions:
-        if isinstance(instruction, Label):
+        if isinstance(instruction, JumpTarget):
             labels[instruction.number] = len(steps)
-        elif isinstance(instruction, KernelCall):
+        elif isinstance(instruction, CallKernel):
             number = instruction.kernel
             steps += _kernel(code, values, places, number, instead, device)
         elif isinstance(instruction, CommitPoint):

@@ -8,7 +8,7 @@ alone. Its sizes are symbols, so there is one native kernel per combination and 
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from staticgrad.compiler.kernel_ir.kernels import (
     Access,
@@ -36,15 +36,17 @@ def slots_and_out(kernel: FinishKernel) -> tuple[Operand, Operand]:
     return (first, second) if first.mode == "read" else (second, first)
 
 
-def stands_for(kernels: Sequence[Step], dropped: Container[int]) -> dict[int, int]:
-    """By the slots of finishes that are `dropped`, the buffer that is written instead.
+def stands_for(
+    kernels: Sequence[Step], chunks: Sequence[tuple[int, int]]
+) -> dict[int, int]:
+    """By the slots of finishes that are dropped, the buffer that is written instead.
 
     A kernel of one chunk writes its result where its finish would have.
     """
     pairs = (
         slots_and_out(kernel)
-        for position, kernel in enumerate(kernels)
-        if position in dropped and isinstance(kernel, FinishKernel)
+        for kernel, chunk in zip(kernels, chunks, strict=True)
+        if isinstance(kernel, FinishKernel) and chunk == (0, 0)
     )
     return {slots.buffer: out.buffer for slots, out in pairs}
 

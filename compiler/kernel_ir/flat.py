@@ -15,14 +15,14 @@ from typing import TypeAlias
 
 from staticgrad.compiler.kernel_ir.instruction_set import (
     Again,
+    CallKernel,
     Clear,
     CommitPoint,
     Copy,
     Enter,
     Instruction,
     Jump,
-    KernelCall,
-    Label,
+    JumpTarget,
     Limit,
     Next,
     Note,
@@ -56,7 +56,7 @@ class Flat:
     """
 
     schedule: Schedule
-    instructions: tuple[Instruction | Label, ...]
+    instructions: tuple[Instruction | JumpTarget, ...]
     origin: tuple[int, ...]
     moves: tuple[tuple[tuple[int, Dim], ...], ...]
     homes: tuple[tuple[Path, int] | None, ...]
@@ -83,7 +83,7 @@ class _Flattening:
         self.homes: list[tuple[Path, int] | None] = [((), b) for b in range(count)]
         self.kernels: list[Kernel] = []
         self.kernel_homes: list[tuple[Path, int]] = []
-        self.instructions: list[Instruction | Label] = []
+        self.instructions: list[Instruction | JumpTarget] = []
         self.ends: dict[tuple[Path, int], int] = {}
         self.loops = self.labels = self.limits = 0
         self.commit = -1
@@ -136,7 +136,7 @@ class _Flattening:
         moved = with_buffers(kernel, numbers.__getitem__)
         if isinstance(moved, FinishKernel):
             moved = replace(moved, chunks_of=flat_of[moved.chunks_of])
-        self.instructions.append(KernelCall(len(self.kernels)))
+        self.instructions.append(CallKernel(len(self.kernels)))
         self.kernels.append(moved)
         self.kernel_homes.append(home)
 
@@ -146,7 +146,7 @@ class _Flattening:
 
     def _place(self, *labels: int) -> None:
         """Jumps to `labels` go on behind the last instruction."""
-        self.instructions += map(Label, labels)
+        self.instructions += map(JumpTarget, labels)
 
     # Control flow
 

@@ -1,9 +1,9 @@
 """Instructions: what a program does, one after the other, before there are addresses.
 
 Buffers are numbers of a Schedule whose bodies stand in one row (flat.py). Control flow
-goes on at a Label, which is no instruction: it stands where what follows it begins.
-instructions.py makes rows of words of them for the virtual machine, launches.py
-steps for a device.
+goes on at a JumpTarget: no instruction, it stands where what follows it begins.
+encoding.py makes rows of words of them for the virtual machine, launches.py steps
+for a device.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from staticgrad.ir.types import DType
 
 
 @dataclass(frozen=True, slots=True)
-class Label:
+class JumpTarget:
     """Where a jump to `number` goes on."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class KernelCall:
+class CallKernel:
     """Run kernel `kernel`."""
 
     kernel: int
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class RunRegion:
     """Let workers run the kernels from `first` to the one before `stop` in `parts`."""
 
     first: int
@@ -173,5 +173,5 @@ Flow: TypeAlias = Enter | Again | Unless | Limit | Jump | Clear | Note | Next
 """What decides where to go on, or what that depends on."""
 
 Instruction: TypeAlias = (
-    KernelCall | Spread | CommitPoint | Listen | End | Fill | Copy | Slot | Flow
+    CallKernel | RunRegion | CommitPoint | Listen | End | Fill | Copy | Slot | Flow
 )

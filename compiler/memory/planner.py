@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.compiler.kernel_ir.chunks import chunking
+from staticgrad.compiler.kernel_ir.combine_partials import stands_for
 from staticgrad.compiler.kernel_ir.kernels import FinishKernel, LoopKernel
 from staticgrad.compiler.kernel_ir.plan import Plan, Region
 from staticgrad.compiler.kernel_ir.schedule import ControlKernel, Schedule, Step
@@ -158,7 +159,7 @@ def _lives(
 ) -> Lives:
     count = len(schedule.buffers)
     first, last = [-1] * count, [-1] * count
-    dropped = _dropped(schedule, chunks)
+    dropped = stands_for(schedule.kernels, chunks)
     for step, kernel in enumerate(schedule.kernels):
         for number in _touched(kernel, chunks[step], dropped):
             if first[number] < 0:
@@ -178,15 +179,6 @@ def _lives(
         if buffer.kind not in ("temporary", "slots", "arena") or first[number] < 0:
             first[number] = last[number] = -1
     return Lives(tuple(first), tuple(last))
-
-
-def _dropped(schedule: Schedule, chunks: Sequence[tuple[int, int]]) -> dict[int, int]:
-    """Return the buffers that replace buffers of slots that are not needed."""
-    return {
-        kernel.operands[0].buffer: kernel.operands[1].buffer
-        for kernel, chunk in zip(schedule.kernels, chunks, strict=True)
-        if isinstance(kernel, FinishKernel) and chunk == (0, 0)
-    }
 
 
 def _touched(

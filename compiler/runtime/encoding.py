@@ -7,15 +7,16 @@ at once; here they are put where they are called.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from staticgrad.compiler.kernel_ir.flat import FlatPlan
 from staticgrad.compiler.kernel_ir.instruction_set import (
     Again,
+    CallKernel,
     Clear,
     CommitPoint,
     Copy,
@@ -24,18 +25,17 @@ from staticgrad.compiler.kernel_ir.instruction_set import (
     Fill,
     Instruction,
     Jump,
-    KernelCall,
-    Label,
+    JumpTarget,
     Limit,
     Listen,
     Next,
     Note,
+    RunRegion,
     Slot,
-    Spread,
     Unless,
 )
 from staticgrad.compiler.runtime import revolve, vm
-from staticgrad.compiler.runtime.native_code import Words
+from staticgrad.compiler.runtime.native_code import Words, as_words
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.size import Dim, evaluate
 
@@ -71,7 +71,7 @@ class Table:
 
     def __init__(
         self,
-        instructions: Iterable[Instruction | Label],
+        instructions: Iterable[Instruction | JumpTarget],
         plan: FlatPlan,
         sizes: Mapping[str, int],
         kernels: Words,
@@ -88,10 +88,10 @@ class Table:
         labels: dict[int, int] = {}
         row = 0
         for instruction in instructions:
-            if type(instruction) is KernelCall:
+            if type(instruction) is CallKernel:
                 called.append(instruction.kernel)
                 kernel_rows.append(row)
-            elif isinstance(instruction, Label):
+            elif isinstance(instruction, JumpTarget):
                 labels[instruction.number] = row
                 continue
             else:
@@ -129,7 +129,7 @@ class Table:
                 return vm.COPY, _at(target), _at(source), sizes[source]
             case Fill(buffer):
                 return vm.FILL, _at(buffer), 0xFF, sizes[buffer]
-            case Spread(first, stop, parts):
+            case RunRegion(first, stop, parts):
                 self.spread_rows.append(row)
                 work = int(self._kernels[first:stop, WORK_WORD].sum())
                 return vm.SPREAD, stop - first, 0, 0, 0, 0, parts, 0, 0, 0, work
@@ -186,9 +186,3 @@ class Table:
         if reverse:
             return steps - 1, -1, 0, int(steps == 0)
         return 0, 1, steps - 1, int(steps == 0)
-
-
-def as_words(numbers: Sequence[Any], columns: int = 0) -> Words:
-    """`numbers` as a vector, or as rows of so many `columns`."""
-    found: Words = np.array(numbers, np.int64)
-    return found.reshape(-1, columns) if columns else found

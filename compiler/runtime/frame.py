@@ -17,9 +17,9 @@ import numpy.typing as npt
 from staticgrad.compiler.runtime import threads, vm
 from staticgrad.compiler.runtime.assembler import aligned_rows
 from staticgrad.compiler.runtime.calling import Machine
-from staticgrad.compiler.runtime.encoding import as_words
 from staticgrad.compiler.runtime.failures import failure
 from staticgrad.compiler.runtime.instructions import Sized
+from staticgrad.compiler.runtime.native_code import as_words
 from staticgrad.ir.alignment import aligned_empty
 from staticgrad.ir.node import Input
 from staticgrad.ir.size import Shape, evaluate

@@ -13,7 +13,7 @@ makes rows of them; those of kernels are made by array operations before.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -29,27 +29,26 @@ from staticgrad.compiler.kernel_ir.combine_partials import (
 )
 from staticgrad.compiler.kernel_ir.flat import FlatPlan, flat_plan
 from staticgrad.compiler.kernel_ir.instruction_set import (
+    CallKernel,
     Copy,
     End,
     Fill,
     Instruction,
-    KernelCall,
-    Label,
+    JumpTarget,
     Listen,
-    Spread,
+    RunRegion,
 )
 from staticgrad.compiler.kernel_ir.kernels import (
     FinishKernel,
     GemmKernel,
     LoopKernel,
-    is_polled,
 )
 from staticgrad.compiler.kernel_ir.plan import Plan
 from staticgrad.compiler.kernel_ir.schedule import Schedule, output_targets
 from staticgrad.compiler.runtime import vm
-from staticgrad.compiler.runtime.encoding import Table, as_words
+from staticgrad.compiler.runtime.encoding import Table
 from staticgrad.compiler.runtime.failures import refuse_empty_extents
-from staticgrad.compiler.runtime.native_code import NativeCode, Words
+from staticgrad.compiler.runtime.native_code import NativeCode, Words, as_words
 from staticgrad.compiler.runtime.scalar_reads import CODES
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.alignment import ALIGNMENT
@@ -97,22 +96,16 @@ def size(code: NativeCode, plan: Plan, poison: bool = False) -> Sized:
     refuse_empty_extents(code.loops, values)
     places = flat_plan(code.flat, plan)
     finishes = dict(_finishes(code, places, values))
-    numbers = np.array(
-        [
-            evaluate(dim, values if finish < 0 else finishes[finish])
-            for dim, finish in code.dims
-        ],
-        np.int64,
-    )
+    dims = ((d, values if n < 0 else finishes[n]) for d, n in code.dims)
+    numbers = as_words([evaluate(dim, known) for dim, known in dims])
     chunks = _chunks(code, places, finishes)
     sizes = _size_tables(code, numbers, chunks)
     products = _products(code, values, places)
     rows = _kernel_rows(code, numbers, chunks, sizes, products)
-    dropped = [k for k, values in finishes.items() if values["chunks"] <= 1]
     output_buffers, copies = output_targets(code.schedule)
-    in_order = _in_order(code, places, copies, set(dropped), poison)
+    in_order = _in_order(code, places, copies, poison)
     table = Table(in_order, places, values, rows)
-    pointers, origin = _pointers(code, dropped), np.array(code.flat.origin, np.int64)
+    pointers, origin = _pointers(code, places.chunks), as_words(code.flat.origin)
     moves, loops = _moves(code, table, pointers, values)
     references = table.references.copy()
     references[:, 2] = _origins(origin, references[:, 2])
@@ -207,13 +200,12 @@ def _kernel_rows(
     return rows
 
 
-def _pointers(code: NativeCode, dropped: list[int]) -> Words:
+def _pointers(code: NativeCode, chunks: Sequence[tuple[int, int]]) -> Words:
     """The buffer behind each operand."""
     found = np.arange(len(code.schedule.buffers))
-    for slots, out in stands_for(code.schedule.kernels, dropped).items():
+    for slots, out in stands_for(code.schedule.kernels, chunks).items():
         found[slots] = out
-    pointers: Words = found[code.buffers]
-    return pointers
+    return as_words(found[code.buffers])
 
 
 def _finite(schedule: Schedule) -> Iterator[tuple[int, int]]:
@@ -238,7 +230,9 @@ def _origins(origin: Words, buffers: Words) -> Words:
 def _moves(
     code: NativeCode, table: Table, pointers: Words, values: Values
 ) -> tuple[Words, Words]:
-    """Return the moves of all loops, and the rows that they move."""
+    """The moves of all loops, and which of them belong to which row."""
+    if not table.loops:
+        return as_words([], 2), as_words([], 3)
     of_loop: dict[int, list[tuple[int, int]]] = {}
     first = len(table.rows) * vm.WORDS
     words = [(first + n, b) for n, b in enumerate(pointers.tolist())]
@@ -260,20 +254,23 @@ def _moves(
 
 def _in_order(
     code: NativeCode, plan: FlatPlan, copies: Sequence[tuple[bool, int, int]],
-    dropped: Container[int], poison: bool,
-) -> Iterator[Instruction | Label]:  # fmt: skip
+    poison: bool,
+) -> Iterator[Instruction | JumpTarget]:  # fmt: skip
     """All instructions, in the order in which they run."""
-    if any(isinstance(k, LoopKernel) and is_polled(k) for k in code.loops):
+    if code.polls:
         yield Listen()
     dying = _dying(plan) if poison else {}
     yield from sorted(chain(*dying.values()), key=lambda fill: fill.buffer)
     yield from (Copy(*buffers) for at_start, *buffers in copies if at_start)
     yield from dying.get(-1, ())
-    regions = {first: Spread(first, stop, r.parts) for first, stop, r in plan.regions}
+    regions = {
+        first: RunRegion(first, stop, r.parts) for first, stop, r in plan.regions
+    }
+    chunks = plan.chunks
     for place, instruction in enumerate(code.flat.instructions):
-        if type(instruction) is not KernelCall:
+        if type(instruction) is not CallKernel:
             yield instruction
-        elif instruction.kernel not in dropped:
+        elif chunks[instruction.kernel][0]:  # a finish that is dropped has 0
             if instruction.kernel in regions:
                 yield regions[instruction.kernel]
             yield instruction

@@ -22,6 +22,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
     GemmKernel,
     LoopKernel,
     Site,
+    is_polled,
 )
 from staticgrad.compiler.kernel_ir.schedule import ControlKernel, Schedule, Step
 from staticgrad.errors import CompilerBug
@@ -41,7 +42,8 @@ class NativeCode:
     dimensions that kernels read, each with the finish kernel whose symbols it is about
     or -1; `table` lists for all size tables which dim each word is, `table_first` where
     each begins. `fixed` are the addresses of stored and constant buffers. `checked`
-    says what the user calls each scalar that has to be finite. `root` is the schedule
+    says what the user calls each scalar that has to be finite, `polls` whether some
+    kernel polls the stop cell. `root` is the schedule
     that was given; `schedule` is `flat`'s, with the kernels of all bodies in one row.
     """
 
@@ -62,6 +64,7 @@ class NativeCode:
     constants: tuple[npt.NDArray[Any], ...]
     fixed: Words
     checked: tuple[Site, ...]
+    polls: bool
 
 
 def compile_schedule(schedule: Schedule, checked: Sequence[Site] = ()) -> NativeCode:
@@ -85,18 +88,19 @@ def compile_schedule(schedule: Schedule, checked: Sequence[Site] = ()) -> Native
         loops=loops,
         natives=tuple(compiled),
         # Which function computes a matrix product depends on its sizes.
-        functions=_words([0 if m is None else m.address for m in made]),
+        functions=as_words([0 if m is None else m.address for m in made]),
         site_base=starts([len(k.sites) for k in loops]),
-        buffers=_words([o.buffer for k in loops for o in k.operands]),
+        buffers=as_words([o.buffer for k in loops for o in k.operands]),
         first=starts([len(k.operands) for k in loops]),
         dims=tuple(dims.found),
         extents=extents,
         costs=costs,
-        table=_words([word for table in tables for word in table]),
+        table=as_words([word for table in tables for word in table]),
         table_first=starts([len(table) for table in tables]),
         constants=constants,
         fixed=fixed,
         checked=named(schedule, checked),
+        polls=any(isinstance(k, LoopKernel) and is_polled(k) for k in loops),
     )
 
 
@@ -144,7 +148,7 @@ def _number_dims(
         extents.append(dims.number(kernel.axes[0], finish))
         costs.append(dims.number(kernel.row_cost, finish))
         tables.append([dims.number(dim, finish) for dim in code.sizes])
-    return _words(extents), _words(costs), tables
+    return as_words(extents), as_words(costs), tables
 
 
 def _fixed_addresses(
@@ -162,8 +166,10 @@ def _fixed_addresses(
     return tuple(constants), fixed
 
 
-def _words(numbers: Sequence[int]) -> Words:
-    return np.array(numbers, np.int64)
+def as_words(numbers: npt.ArrayLike, columns: int = 0) -> Words:
+    """`numbers` as a vector, or as rows of so many `columns`."""
+    found: Words = np.array(numbers, np.int64)
+    return found.reshape(-1, columns) if columns else found
 
 
 def starts(lengths: Sequence[int]) -> Words:

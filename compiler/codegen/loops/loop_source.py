@@ -358,7 +358,7 @@ class _Kernel:
         return arguments_ahead(body, self.guarded) is not None
 
     def blocks(self, loop: Loop, pieces: Pieces, first: str, last: str) -> None:
-        """Write a loop in blocks, for each block one loop per piece; see split_bodies.py."""
+        """Write a loop in blocks, a loop per piece in each; see split_bodies.py."""
         line = self.writer.line
         drawn = drawn_in_blocks(loop)
         kinds = (*pieces.areas, *(statement.dtype for statement in drawn))

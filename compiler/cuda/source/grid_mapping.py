@@ -17,7 +17,7 @@ its free axes are spread, the others are walked in order by each thread. Seven w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -38,7 +38,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
     When,
 )
 from staticgrad.compiler.kernel_ir.schemes import Transposed
-from staticgrad.compiler.kernel_ir.walks import statements_of
+from staticgrad.compiler.kernel_ir.walks import statements_of, with_axes
 
 Body: TypeAlias = tuple[Statement, ...]
 Worker: TypeAlias = Literal["thread", "warp", "column", "block", "row", "alone", "tile"]
@@ -93,7 +93,7 @@ def bound_axes(kernel: LoopKernel, scratch: bool) -> frozenset[int]:
     """Return axes whose indices share memory that is written; `scratch` counts too."""
     found = [
         (s, axes)
-        for s, axes in _with_axes(kernel.body)
+        for s, axes in with_axes(kernel.body)
         if isinstance(s, Load | Store) and (scratch or s.access.operand >= 0)
     ]
     bound: set[int] = set()
@@ -119,18 +119,6 @@ def _shared(kernel: LoopKernel, access: Access, axis: int) -> bool:
     if kernel.axes[axis] == 1:
         return False
     return stride == 0 or (access.dynamic is not None and stride == access.dynamic[1])
-
-
-def _with_axes(body: Body) -> Iterator[tuple[Statement, tuple[int, ...]]]:
-    left: list[tuple[Statement, tuple[int, ...]]] = [(s, ()) for s in reversed(body)]
-    while left:
-        statement, axes = left.pop()
-        yield statement, axes
-        if isinstance(statement, Loop):
-            inside = (*axes, statement.axis)
-            left.extend((s, inside) for s in reversed(statement.body))
-        if isinstance(statement, When):
-            left.extend((s, axes) for s in reversed(statement.body))
 
 
 def outer_registers(body: Body) -> dict[int, Accumulate]:

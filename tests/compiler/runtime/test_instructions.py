@@ -7,18 +7,18 @@ import staticgrad as sg
 from staticgrad.compiler.kernel_ir.flat import FlatPlan, flatten
 from staticgrad.compiler.kernel_ir.instruction_set import (
     Again,
+    CallKernel,
     CommitPoint,
     Copy,
     End,
     Enter,
     Fill,
     Jump,
-    KernelCall,
-    Label,
+    JumpTarget,
     Limit,
     Listen,
     Next,
-    Spread,
+    RunRegion,
     Unless,
 )
 from staticgrad.compiler.kernel_ir.schedule import Buffer, Schedule
@@ -43,7 +43,9 @@ def test_a_branch_jumps_to_labels_behind_its_sides():
     found = instructions_of(sg.switch(i, sides, x))
     tests = [n for n, one in enumerate(found) if isinstance(one, Unless)]
     assert [found[n].value for n in tests] == [0, 1]
-    labels = {one.number: n for n, one in enumerate(found) if isinstance(one, Label)}
+    labels = {
+        one.number: n for n, one in enumerate(found) if isinstance(one, JumpTarget)
+    }
     for n in tests:
         assert isinstance(found[labels[found[n].target] - 1], Jump)
     joins = {labels[one.target] for one in found if isinstance(one, Jump)}
@@ -58,9 +60,9 @@ def test_a_loop_goes_back_behind_its_beginning():
         next(n for n, one in enumerate(found) if isinstance(one, kind))
         for kind in (Enter, Again)
     )
-    assert found[enter + 1] == Label(found[again].target)
-    assert found[again + 1] == Label(found[enter].target)
-    assert any(isinstance(one, KernelCall) for one in found[enter:again])
+    assert found[enter + 1] == JumpTarget(found[again].target)
+    assert found[again + 1] == JumpTarget(found[enter].target)
+    assert any(isinstance(one, CallKernel) for one in found[enter:again])
 
 
 def table_of(*instructions, sizes=(8, 8, 8, 8, 8, 8), **values):
@@ -71,8 +73,8 @@ def table_of(*instructions, sizes=(8, 8, 8, 8, 8, 8), **values):
 
 def test_rows_and_what_waits_for_addresses():
     table = table_of(
-        Listen(), Copy(0, 1), KernelCall(2), Unless(3, INT64, 7, 0), KernelCall(0),
-        Label(0), CommitPoint(), Fill(2), End(), sizes=(24, 8, 16, 8),
+        Listen(), Copy(0, 1), CallKernel(2), Unless(3, INT64, 7, 0), CallKernel(0),
+        JumpTarget(0), CommitPoint(), Fill(2), End(), sizes=(24, 8, 16, 8),
     )  # fmt: skip
     assert table.rows[:, 0].tolist() == [
         vm.LISTEN, vm.COPY, 2 * vm.WORDS, vm.UNLESS, 0, vm.COMMIT, vm.FILL, vm.END,
@@ -89,7 +91,7 @@ def test_rows_and_what_waits_for_addresses():
 
 def test_rows_of_loops():
     def turn(kind, length, reverse, **sizes):
-        table = table_of(Label(4), kind(1, 2, length, reverse, 4), **sizes)
+        table = table_of(JumpTarget(4), kind(1, 2, length, reverse, 4), **sizes)
         assert table.loops == [(0, 3, 2)]
         assert table.jumps.tolist() == [[0, vm.TARGET_WORD, 0]]
         has_status = table.statuses.tolist() == [[0, vm.STATUS_WORD]]
@@ -106,7 +108,7 @@ def test_rows_of_loops():
 
 def test_what_the_status_is_told():
     table = table_of(
-        Label(0),
+        JumpTarget(0),
         Limit(1, 9, 3, None, 0),
         CommitPoint(),
         Next(0, 1, 2, 0, 4, False, (0,) * 4),
@@ -117,7 +119,7 @@ def test_what_the_status_is_told():
 
 
 def test_a_region_counts_the_work_of_its_kernels():
-    table = table_of(Spread(1, 3, 6), KernelCall(1), KernelCall(2))
+    table = table_of(RunRegion(1, 3, 6), CallKernel(1), CallKernel(2))
     assert table.rows[0, 1] == 2
     assert table.rows[0, 6] == 6
     assert table.rows[0, 10] == table.rows[1:, 10].sum()
@@ -142,6 +144,6 @@ def test_the_commit_has_its_place_among_kernels():
     kernels = (elementwise("{0}", 0, 1), elementwise("{0}", 0, 2))
     for commit in range(3):
         found = flatten(Schedule(buffers, kernels, commit, (1, 2))).instructions
-        expected = [KernelCall(0), KernelCall(1)]
+        expected = [CallKernel(0), CallKernel(1)]
         expected.insert(commit, CommitPoint())
         assert list(found) == expected
