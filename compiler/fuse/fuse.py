@@ -51,10 +51,7 @@ from staticgrad.compiler.kernel_ir.layouts import (
 from staticgrad.compiler.passes.operand_casts import operand_casts
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Node, Stored, Tensor
-from staticgrad.ir.op import (
-    Leaf,
-    Reduce,
-)
+from staticgrad.ir.op import Leaf, Reduce
 
 MAX_NODES = 64
 MAX_READS = 24

@@ -10,15 +10,7 @@ from __future__ import annotations
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.expression import Arg
 from staticgrad.ir.node import Constant, Node, Tensor
-from staticgrad.ir.op import (
-    After,
-    Elementwise,
-    Gather,
-    Layout,
-    Random,
-    Reduce,
-    View,
-)
+from staticgrad.ir.op import After, Elementwise, Gather, Layout, Random, Reduce, View
 from staticgrad.ir.size import Dim, Shape, Size
 
 FREE_DEPTH = 4  # operations on free scalars that each kernel repeats

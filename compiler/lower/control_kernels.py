@@ -53,14 +53,9 @@ def controlled(
     node: Node, buffer_of: BufferOf, new_buffer: NewBuffer, lower: Lower
 ) -> ControlKernel:
     """Return the kernel of `node`; `new_buffer` makes buffers of its own."""
-    making = _Making(node, buffer_of, new_buffer, lower)
     code = node.op.code
     assert isinstance(code, Control)
-    makers = {
-        "branch": making.branch, "loop": making.loop, "repeat": making.repeat,
-        "replay": making.replay,
-    }  # fmt: skip
-    return makers[code.form]()
+    return FORMS[code.form](_Making(node, buffer_of, new_buffer, lower))
 
 
 class _Making:
@@ -238,6 +233,14 @@ class _Making:
             reverse=node.attrs.get("reverse", False),
             limit=node.attrs.get("limit", -1),
         )
+
+
+FORMS: dict[ControlForm, Callable[[_Making], ControlKernel]] = {
+    "branch": _Making.branch,
+    "loop": _Making.loop,
+    "repeat": _Making.repeat,
+    "replay": _Making.replay,
+}
 
 
 def _own(outputs: Sequence[Tensor]) -> list[Tensor]:

@@ -13,11 +13,7 @@ from staticgrad.compiler.passes.match import by_rule
 from staticgrad.ir.compute import compute
 from staticgrad.ir.graph import Graph, rewrite
 from staticgrad.ir.node import Constant, Node, Tensor, static_shape
-from staticgrad.ir.op import (
-    Extent,
-    View,
-    can_fail,
-)
+from staticgrad.ir.op import Extent, View, can_fail
 from staticgrad.ops.leaves import frozen
 
 FOLDED_ELEMENTS = 1024  # 4-8 KB, a tenth of a first-level cache

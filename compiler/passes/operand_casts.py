@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Node, seen_through
-from staticgrad.ir.op import (
-    Elementwise,
-)
+from staticgrad.ir.op import Elementwise
 from staticgrad.ir.types import is_half
 
 

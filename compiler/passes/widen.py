@@ -15,9 +15,7 @@ from __future__ import annotations
 from staticgrad.compiler.passes.match import by_rule
 from staticgrad.ir.graph import Graph, rewrite
 from staticgrad.ir.node import Node, Tensor
-from staticgrad.ir.op import (
-    Reduce,
-)
+from staticgrad.ir.op import Reduce
 from staticgrad.ir.types import computed, is_half
 from staticgrad.ops.casting import cast
 from staticgrad.ops.named import named

@@ -29,9 +29,7 @@ from staticgrad.differentiate.stable_forms import KEEP
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.graph import apply, apply_multi, deriving, topological
 from staticgrad.ir.node import Node, Tensor
-from staticgrad.ir.op import (
-    Elementwise,
-)
+from staticgrad.ir.op import Elementwise
 from staticgrad.ir.source import at
 from staticgrad.ir.types import is_float
 from staticgrad.ops.guarded import guarded_multiply

@@ -19,7 +19,6 @@ from staticgrad.control.body_derivatives import (
 )
 from staticgrad.control.records import REPLAY, SCAN, SWITCH, WHILE
 from staticgrad.control.reversal import Replayed, rooms_of
-from staticgrad.errors import CompilerBug
 from staticgrad.ir.graph import Graph, apply_multi
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.types import is_float
@@ -34,10 +33,7 @@ def control_tangents(
 
     `tangents` are those of its inputs.
     """
-    rule = RULES.get(node.op.name)
-    if rule is None:
-        raise CompilerBug(f"{node} has no derivative")
-    return rule(node, tangents, inside)
+    return RULES[node.op.name](node, tangents, inside)
 
 
 def _floats(tensors: Sequence[Tensor]) -> list[int]:

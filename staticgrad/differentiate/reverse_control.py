@@ -30,7 +30,6 @@ from staticgrad.control.records import SCAN, SWITCH
 from staticgrad.control.reversal import replayed_again, replayed_scan, replayed_while
 from staticgrad.differentiate.lifting import Lifted, lifted, product_factors
 from staticgrad.differentiate.residuals import Residuals, residuals
-from staticgrad.errors import CompilerBug
 from staticgrad.ir.graph import Graph, apply_multi
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.size import Dim, product
@@ -50,10 +49,7 @@ def control_cotangents(
 
     `totals` are those of its outputs; only inputs in `active` matter.
     """
-    rule = RULES.get(node.op.name)
-    if rule is None:
-        raise CompilerBug(f"{node} has no derivative")
-    return rule(node, totals, active, inside)
+    return RULES[node.op.name](node, totals, active, inside)
 
 
 def _of_switch(

@@ -12,7 +12,7 @@ from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Bad, Elementwise, Sample, define
 from staticgrad.ir.types import DType, TensorType, as_dtype, is_float
-from staticgrad.ops.rules import quiet, same_dtype, same_shape
+from staticgrad.ops.rules import elementwise, quiet, same_shape
 
 
 def _cast_samples() -> list[Sample]:
@@ -74,30 +74,23 @@ def _copy_samples() -> list[Sample]:
     ]
 
 
-def _no_bad() -> list[Bad]:
-    return []
-
-
-COPY = define(
+COPY = elementwise(
     "copy",
-    shape=same_shape,
-    dtype=same_dtype(),
+    "biuf",
+    lambda x: x.copy(),
     vjp=lambda g, y, x: (g,),
-    code=Elementwise("{0}"),
-    numpy=lambda x: x.copy(),
     samples=_copy_samples,
-    bad=_no_bad,
+    template="{0}",
+    inputs=1,
 )
 
-STOP_GRADIENT = define(
+STOP_GRADIENT = elementwise(
     "stop_gradient",
-    shape=same_shape,
-    dtype=same_dtype(),
-    vjp=None,
-    code=Elementwise("{0}"),
-    numpy=lambda x: x.copy(),
+    "biuf",
+    lambda x: x.copy(),
     samples=lambda: [Sample(s.args, s.attrs, grad=False) for s in _copy_samples()],
-    bad=_no_bad,
+    template="{0}",
+    inputs=1,
 )
 
 

@@ -21,11 +21,10 @@ import numpy.typing as npt
 
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.op import Elementwise, define
-from staticgrad.ops.examples import bad_pair, pairs
+from staticgrad.ops.examples import pairs
 from staticgrad.ops.leaves import frozen
 from staticgrad.ops.named import named
-from staticgrad.ops.rules import broadcast, quiet, same_dtype
+from staticgrad.ops.rules import elementwise
 from staticgrad.ops.value_ranges import is_finite, is_nonzero
 
 Array = npt.NDArray[Any]
@@ -41,32 +40,30 @@ def _none_where_zero(g: Tensor, value: Tensor) -> Tensor:
     return named("where", named("equal", g, frozen(np.zeros((), g.dtype))), zero, value)
 
 
-GUARDED_DIVIDE = define(
+GUARDED_DIVIDE = elementwise(
     "guarded_divide",
-    shape=broadcast,
-    dtype=same_dtype("f"),
+    "f",
+    lambda g, d: _select(g, g / d),
     vjp=lambda c, y, g, d: (
         guarded_divide(c, d),
         _none_where_zero(g, -guarded_divide(guarded_multiply(c, y), d)),
     ),
-    code=Elementwise("select({0} == {T}(0), {T}(0), divide({0}, {1}))", cost=4),
-    numpy=quiet(lambda g, d: _select(g, g / d)),
     samples=lambda: pairs(-2.0, 2.0),
-    bad=bad_pair("a floating-point dtype", "int64"),
+    template="select({0} == {T}(0), {T}(0), divide({0}, {1}))",
+    cost=4,
 )
 
-GUARDED_MULTIPLY = define(
+GUARDED_MULTIPLY = elementwise(
     "guarded_multiply",
-    shape=broadcast,
-    dtype=same_dtype("f"),
+    "f",
+    lambda g, d: _select(g, g * d),
     vjp=lambda c, y, g, d: (
         guarded_multiply(c, d),
         _none_where_zero(g, guarded_multiply(c, g)),
     ),
-    code=Elementwise("select({0} == {T}(0), {T}(0), {0} * {1})", cost=2),
-    numpy=quiet(lambda g, d: _select(g, g * d)),
     samples=lambda: pairs(-2.0, 2.0),
-    bad=bad_pair("a floating-point dtype", "int64"),
+    template="select({0} == {T}(0), {T}(0), {0} * {1})",
+    cost=2,
 )
 
 

@@ -1,4 +1,4 @@
-"""Type rules that many ops share, and the errors that public functions raise.
+"""Type rules that many ops share, records of elementwise ones, and located errors.
 
 Rules take the types of the inputs and the attributes of the node, as Op describes.
 """
@@ -13,6 +13,7 @@ import numpy as np
 from staticgrad.errors import DTypeError, ShapeError
 from staticgrad.ir.graph import located
 from staticgrad.ir.node import Tensor
+from staticgrad.ir.op import Amp, Elementwise, Jvp, Op, Sample, define
 from staticgrad.ir.size import Shape
 from staticgrad.ir.source import here
 from staticgrad.ir.types import (
@@ -24,6 +25,7 @@ from staticgrad.ir.types import (
     normalize_axes,
     normalize_axis,
 )
+from staticgrad.ops.examples import bad_pair, bad_unary
 
 _KINDS = {
     "f": "a floating-point dtype",
@@ -33,6 +35,8 @@ _KINDS = {
     "if": "a signed dtype",
     "biuf": "a supported dtype",
 }
+_REFUSED = {"f": "int64", "iu": "float64", "b": "int32", "iuf": "bool"}
+"""A dtype that is none of some kinds, for the samples of what an op refuses."""
 
 
 def broadcast(*types: TensorType, **_: Any) -> Shape:
@@ -90,6 +94,45 @@ def gives(dtype: DType, kinds: str = "biuf") -> Callable[..., DType]:
 def gives_bool(kinds: str = "biuf") -> Callable[..., DType]:
     """Return a rule: one dtype for all, of NumPy's `kinds`; the result is bool."""
     return gives(BOOL, kinds)
+
+
+def elementwise(
+    name: str,
+    kinds: str,
+    numpy: Callable[..., Any],
+    *,
+    samples: Callable[[], Sequence[Sample]],
+    vjp: Callable[..., Any] | None = None,
+    template: str = "",
+    cost: int = 1,
+    inputs: int = 2,
+    result: DType | None = None,
+    jvp: Jvp | None = None,
+    amp: Amp = "given",
+    interval: Callable[..., tuple[float, float]] | None = None,
+) -> Op:
+    """The op of one element each of `inputs`, which broadcast, of NumPy's `kinds`.
+
+    The result has their dtype, or `result`. Without a `template` (Elementwise) kernels
+    call their function of the op's name.
+    """
+    refused = _REFUSED.get(kinds)
+    rule = _KINDS[kinds].partition(" (")[0] if refused else ""
+    unary = bad_unary(rule, refused) if refused else list
+    places = ", ".join(f"{{{n}}}" for n in range(inputs))
+    return define(
+        name,
+        shape=same_shape if inputs == 1 else broadcast,
+        dtype=same_dtype(kinds) if result is None else gives(result, kinds),
+        vjp=vjp,
+        code=Elementwise(template or f"{name}({places})", cost),
+        numpy=quiet(numpy),
+        samples=samples,
+        bad=unary if inputs == 1 else bad_pair(rule, refused or "bool"),
+        jvp=jvp,
+        amp=amp,
+        interval=interval,
+    )
 
 
 def shape_error(name: str, inputs: Sequence[Tensor], *text: str) -> ShapeError:

@@ -17,9 +17,7 @@ import numpy as np
 
 from staticgrad.ir.graph import Graph
 from staticgrad.ir.node import Constant, Node, Stored, Tensor
-from staticgrad.ir.op import (
-    Control,
-)
+from staticgrad.ir.op import Control
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any
 from weakref import ref
 
 from staticgrad.errors import GraphError, ShapeError
-from staticgrad.ir.graph import Update, current_graph, topological
+from staticgrad.ir.graph import Update, current_graph
 from staticgrad.ir.node import Input, Node, Tensor
 from staticgrad.ir.size import Dim
 from staticgrad.ir.source import DERIVED, at, here
@@ -26,6 +26,7 @@ from staticgrad.ops.movement.views import transposed
 from staticgrad.ops.promotion import as_tensor
 from staticgrad.trees import TreeDef, flatten, unflatten
 from staticgrad.vectorize.batch_rules import batched
+from staticgrad.vectorize.control_rules import dependent
 from staticgrad.vectorize.example_axis import with_example_axis
 
 
@@ -198,7 +199,7 @@ def _tracing(examples: Collection[Tensor]) -> Iterator[None]:
     _check_updates(graph.updates[updates:], examples)
     new = [(made_, made_()) for made_ in graph.made[made:]]
     alive = [t for _, t in new if t is not None]
-    inside = _dependent(alive, examples)
+    inside = dependent(alive, examples)
     graph.made[made:] = [r for r, t in new if t is not None and t not in inside]
 
 
@@ -211,7 +212,7 @@ def _note(before: Sequence[Tensor], results: Sequence[Tensor]) -> None:
 
 
 def _check_updates(updates: Sequence[Update], examples: Collection[Tensor]) -> None:
-    inside = _dependent([new for _, new in updates], examples)
+    inside = dependent([new for _, new in updates], examples)
     for leaf, new in updates:
         if new in inside:
             raise GraphError(
@@ -219,12 +220,3 @@ def _check_updates(updates: Sequence[Update], examples: Collection[Tensor]) -> N
                 f"{leaf.name!r} that depends on them; return the value and update "
                 f"outside{at(new.source)}"
             )
-
-
-def _dependent(tensors: Sequence[Tensor], examples: Collection[Tensor]) -> set[Tensor]:
-    """Return the tensors that `tensors` reach and that depend on `examples`."""
-    found = set(examples)
-    for node in topological(tensors):
-        if any(t in found for t in node.inputs):
-            found.update(node.outputs)
-    return found

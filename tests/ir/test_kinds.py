@@ -8,14 +8,14 @@ from typing import get_args
 
 import pytest
 
-from staticgrad.compiler.lower import lower, materialise
-from staticgrad.differentiate import forward
+from staticgrad.compiler.lower import control_kernels, lower, materialise
+from staticgrad.differentiate import forward, forward_control, reverse_control
 from staticgrad.ir import op
 from staticgrad.ir.kind import Kind, Reads, Tangent
 from staticgrad.ir.op import OPS
 from staticgrad.pictures.palette import BOXES
 from staticgrad.sparse import dependence
-from staticgrad.vectorize import batch_rules
+from staticgrad.vectorize import batch_rules, control_rules
 
 CODES = [c for c in vars(op).values() if isinstance(c, type) and op.Code in c.__bases__]
 LEAVES = {op.Leaf, op.Position, op.Extent}
@@ -56,3 +56,11 @@ def test_every_kind_that_can_have_a_derivative_has_a_pattern():
     assert set(dependence.RULES) == set(CODES) - LEAVES - none - several
     codes = [type(r.code) for r in OPS.values() if r.vjp is not None and r.outputs == 1]
     assert set(codes) - {op.Leaf} <= set(dependence.RULES)
+
+
+def test_every_form_of_control_has_rules():
+    assert set(control_kernels.FORMS) == set(get_args(op.ControlForm))
+    names = {r.name for r in OPS.values() if isinstance(r.code, op.Control)}
+    assert {OPS[name].code.form for name in names} == set(get_args(op.ControlForm))
+    for module in (control_rules, reverse_control, forward_control):
+        assert set(module.RULES) == names

@@ -9,24 +9,14 @@ import numpy as np
 
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.op import Elementwise, Op, Sample, define
+from staticgrad.ir.op import Op, Sample
 from staticgrad.ir.types import is_float, kind_of
 from staticgrad.ops import examples
 from staticgrad.ops.casting import cast
-from staticgrad.ops.examples import (
-    bad_pair,
-    bad_unary,
-    integer_pairs,
-    pairs,
-)
+from staticgrad.ops.examples import integer_pairs, pairs
 from staticgrad.ops.guarded import guarded_multiply
 from staticgrad.ops.promotion import ArrayLike, floats, promoted
-from staticgrad.ops.rules import (
-    broadcast,
-    quiet,
-    same_dtype,
-    same_shape,
-)
+from staticgrad.ops.rules import elementwise
 from staticgrad.ops.value_ranges import product
 
 NOT_BOOL = "a number's dtype"
@@ -40,28 +30,24 @@ def _all_pairs() -> list[Sample]:
     return [*_pairs(), *examples.bool_pairs()]
 
 
-ADD = define(
+ADD = elementwise(
     "add",
-    shape=broadcast,
-    dtype=same_dtype(),
+    "biuf",
+    np.add,
     vjp=lambda g, z, x, y: (g, g),
-    code=Elementwise("{0} + {1}"),
-    numpy=quiet(np.add),
     samples=_all_pairs,
-    bad=bad_pair(),
+    template="{0} + {1}",
     interval=lambda x, y: (x[0] + y[0], x[1] + y[1]),
 )
 
 
-SUBTRACT = define(
+SUBTRACT = elementwise(
     "subtract",
-    shape=broadcast,
-    dtype=same_dtype("iuf"),
+    "iuf",
+    np.subtract,
     vjp=lambda g, z, x, y: (g, -g),
-    code=Elementwise("{0} - {1}"),
-    numpy=quiet(np.subtract),
     samples=_pairs,
-    bad=bad_pair(NOT_BOOL),
+    template="{0} - {1}",
     interval=lambda x, y: (x[0] - y[1], x[1] - y[0]),
 )
 
@@ -77,59 +63,51 @@ def _times(g: Tensor, factor: Tensor) -> Tensor:
     return g * factor
 
 
-MULTIPLY = define(
+MULTIPLY = elementwise(
     "multiply",
-    shape=broadcast,
-    dtype=same_dtype(),
+    "biuf",
+    np.multiply,
     vjp=lambda g, z, x, y: (_times(g, y), _times(g, x)),
-    jvp="multilinear",
-    code=Elementwise("{0} * {1}"),
-    numpy=quiet(np.multiply),
     samples=_all_pairs,
-    bad=bad_pair(),
+    template="{0} * {1}",
+    jvp="multilinear",
     interval=product,
 )
 
 
-NEGATIVE = define(
+NEGATIVE = elementwise(
     "negative",
-    shape=same_shape,
-    dtype=same_dtype("iuf"),
+    "iuf",
+    np.negative,
     vjp=lambda g, y, x: (-g,),
-    code=Elementwise("negative({0})"),
-    numpy=quiet(np.negative),
     samples=lambda: [*examples.unary(-3, 3)(), *examples.unary_integers()],
-    bad=bad_unary(NOT_BOOL, "bool"),
+    inputs=1,
     interval=lambda x: (-x[1], -x[0]),
 )
 
 
-ABSOLUTE = define(
+ABSOLUTE = elementwise(
     "absolute",
-    shape=same_shape,
-    dtype=same_dtype(),
+    "biuf",
+    np.absolute,
     vjp=lambda g, y, x: (g * sign(x),),
-    code=Elementwise("absolute({0})"),
-    numpy=quiet(np.absolute),
     samples=lambda: [
         *examples.unary(-3, 3)(),
         *examples.unary_integers(),
         *examples.unary_bools(),
     ],
-    bad=list,
+    inputs=1,
     interval=lambda x: (0.0, max(-x[0], x[1])),
 )
 
 
-SIGN = define(
+SIGN = elementwise(
     "sign",
-    shape=same_shape,
-    dtype=same_dtype("iuf"),
-    vjp=None,
-    code=Elementwise("sign({0})", cost=2),
-    numpy=quiet(np.sign),
+    "iuf",
+    np.sign,
     samples=lambda: [*examples.unary(-3, 3)(), *examples.unary_integers()],
-    bad=bad_unary(NOT_BOOL, "bool"),
+    cost=2,
+    inputs=1,
 )
 
 

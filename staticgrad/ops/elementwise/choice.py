@@ -20,21 +20,10 @@ from staticgrad.ir.types import BOOL, DType, TensorType
 from staticgrad.ops import examples
 from staticgrad.ops.elementwise.compare import GREATER, LESS
 from staticgrad.ops.elementwise.logic import as_bool
-from staticgrad.ops.examples import (
-    bad_pair,
-    bool_pairs,
-    integer_pairs,
-    pairs,
-)
+from staticgrad.ops.examples import bool_pairs, integer_pairs, pairs
 from staticgrad.ops.named import named
 from staticgrad.ops.promotion import ArrayLike, as_tensor, promoted
-from staticgrad.ops.rules import (
-    broadcast,
-    one_dtype,
-    quiet,
-    same_dtype,
-    shape_error,
-)
+from staticgrad.ops.rules import broadcast, elementwise, one_dtype, shape_error
 
 Array = npt.NDArray[Any]
 
@@ -46,18 +35,16 @@ def _shared(g: Tensor, chosen: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _extremum(name: str, numpy: Callable[..., Array], first: Op, second: Op) -> Op:
-    return define(
+    return elementwise(
         name,
-        shape=broadcast,
-        dtype=same_dtype(),
+        "biuf",
+        numpy,
         vjp=lambda g, z, x, y: (
             _shared(g, apply(first, x, y), x, y),
             _shared(g, apply(second, x, y), x, y),
         ),
-        code=Elementwise(f"{name}({{0}}, {{1}})", cost=2),
-        numpy=quiet(numpy),
         samples=lambda: [*pairs(-3, 3), *integer_pairs(), *bool_pairs()],
-        bad=bad_pair(),
+        cost=2,
     )
 
 

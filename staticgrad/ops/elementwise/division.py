@@ -9,22 +9,13 @@ import numpy as np
 
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.op import Elementwise, Sample, define
+from staticgrad.ir.op import Sample
 from staticgrad.ir.types import is_float
-from staticgrad.ops.elementwise.arithmetic import NOT_BOOL, binary, small_if_bool
-from staticgrad.ops.examples import (
-    bad_pair,
-    integer_pairs,
-    pairs,
-)
+from staticgrad.ops.elementwise.arithmetic import binary, small_if_bool
+from staticgrad.ops.examples import integer_pairs, pairs
 from staticgrad.ops.guarded import guarded_divide, guarded_multiply
 from staticgrad.ops.promotion import ArrayLike, promoted, quotients
-from staticgrad.ops.rules import (
-    broadcast,
-    dtype_error,
-    quiet,
-    same_dtype,
-)
+from staticgrad.ops.rules import dtype_error, elementwise
 
 
 def _divide_vjp(g: Tensor, z: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -33,15 +24,8 @@ def _divide_vjp(g: Tensor, z: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Ten
     return dx, -guarded_multiply(dx, z)
 
 
-DIVIDE = define(
-    "divide",
-    shape=broadcast,
-    dtype=same_dtype("f"),
-    vjp=_divide_vjp,
-    code=Elementwise("divide({0}, {1})", cost=4),
-    numpy=quiet(np.divide),
-    samples=lambda: pairs(-3.0, 3.0),
-    bad=bad_pair("a floating-point dtype", "int64"),
+DIVIDE = elementwise(
+    "divide", "f", np.divide, vjp=_divide_vjp, samples=lambda: pairs(-3.0, 3.0), cost=4
 )
 
 
@@ -67,27 +51,18 @@ def division_samples() -> list[Sample]:
     ]
 
 
-FLOOR_DIVIDE = define(
-    "floor_divide",
-    shape=broadcast,
-    dtype=same_dtype("iuf"),
-    vjp=None,
-    code=Elementwise("floor_divide({0}, {1})", cost=8),
-    numpy=quiet(np.floor_divide),
-    samples=division_samples,
-    bad=bad_pair(NOT_BOOL),
+FLOOR_DIVIDE = elementwise(
+    "floor_divide", "iuf", np.floor_divide, samples=division_samples, cost=8
 )
 
 
-REMAINDER = define(
+REMAINDER = elementwise(
     "remainder",
-    shape=broadcast,
-    dtype=same_dtype("iuf"),
+    "iuf",
+    np.remainder,
     vjp=lambda g, z, x, y: (g, -g * apply(FLOOR_DIVIDE, x, y)),
-    code=Elementwise("remainder({0}, {1})", cost=8),
-    numpy=quiet(np.remainder),
     samples=division_samples,
-    bad=bad_pair(NOT_BOOL),
+    cost=8,
 )
 
 

@@ -15,17 +15,17 @@ import numpy.typing as npt
 
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.op import Elementwise, Sample, define
+from staticgrad.ir.op import Sample
 from staticgrad.ir.types import FLOAT64
 from staticgrad.ops.casting import cast
 from staticgrad.ops.elementwise.choice import where
 from staticgrad.ops.elementwise.compare import GREATER_EQUAL, ISFINITE
 from staticgrad.ops.elementwise.functions import elementary, log, log1p, on_floats
 from staticgrad.ops.elementwise.powers import power
-from staticgrad.ops.examples import SPECIAL, bad_pair, pairs, spread, unary
+from staticgrad.ops.examples import SPECIAL, pairs, spread, unary
 from staticgrad.ops.guarded import guarded_divide, guarded_multiply
 from staticgrad.ops.promotion import ArrayLike, floats, promoted
-from staticgrad.ops.rules import broadcast, quiet, same_dtype
+from staticgrad.ops.rules import elementwise
 
 Array = npt.NDArray[Any]
 EXPONENTS = (*SPECIAL, 10.0, -3.0, 127.5, 128.0, -149.0, -151.0, 1023.5, -1074.0)
@@ -75,17 +75,14 @@ def _xlogy_samples() -> list[Sample]:
     ]
 
 
-XLOGY = define(
+XLOGY = elementwise(
     "xlogy",
-    shape=broadcast,
-    dtype=same_dtype("f"),
+    "f",
+    _xlogy,
     vjp=lambda g, z, x, y: (guarded_multiply(g, log(y)), guarded_divide(g * x, y)),
-    code=Elementwise(
-        "select(c_and({0} == {T}(0), {1} == {1}), {T}(0), {0} * log({1}))", cost=20
-    ),
-    numpy=quiet(_xlogy),
     samples=_xlogy_samples,
-    bad=bad_pair("a floating-point dtype", "int64"),
+    template="select(c_and({0} == {T}(0), {1} == {1}), {T}(0), {0} * log({1}))",
+    cost=20,
     amp="float32",
 )
 

@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.op import Amp, Elementwise, Op, Sample, define
+from staticgrad.ir.op import Amp, Op, Sample
 from staticgrad.ir.types import FLOAT64, is_float, kind_of
-from staticgrad.ops.examples import SPECIAL, bad_unary, unary
+from staticgrad.ops.examples import SPECIAL, unary
 from staticgrad.ops.guarded import guarded_divide, guarded_multiply
 from staticgrad.ops.named import named
 from staticgrad.ops.promotion import ArrayLike, as_tensor, floats
-from staticgrad.ops.rules import quiet, same_dtype, same_shape
+from staticgrad.ops.rules import elementwise
 from staticgrad.ops.value_ranges import (
     Range,
     exponential,
@@ -47,15 +47,14 @@ def elementary(
     interval: Callable[[Range], Range] | None = None,
 ) -> Op:
     """Return an op of one float; ``derivative(g, y, x)`` is the cotangent of x."""
-    return define(
+    return elementwise(
         name,
-        shape=same_shape,
-        dtype=same_dtype("f"),
+        "f",
+        numpy,
         vjp=lambda g, y, x: (derivative(g, y, x),),
-        code=Elementwise(f"{name}({{0}})", cost),
-        numpy=quiet(numpy),
         samples=samples,
-        bad=bad_unary("a floating-point dtype", "int64"),
+        cost=cost,
+        inputs=1,
         amp=amp,
         interval=interval,
     )
@@ -63,15 +62,12 @@ def elementary(
 
 def rounding(name: str, numpy: Callable[[Array], Array]) -> Op:
     """Return an op that rounds floats to whole numbers."""
-    return define(
+    return elementwise(
         name,
-        shape=same_shape,
-        dtype=same_dtype("f"),
-        vjp=None,
-        code=Elementwise(f"{name}({{0}})"),
-        numpy=quiet(numpy),
+        "f",
+        numpy,
         samples=unary(-3, 3, (*SPECIAL, 1.5, 2.5, -1.5, -0.3, 2.0**52 + 1)),
-        bad=bad_unary("a floating-point dtype", "bool"),
+        inputs=1,
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.op import Elementwise, Op, Sample, define
+from staticgrad.ir.op import Op, Sample
 from staticgrad.ir.types import BOOL, kind_of
 from staticgrad.ops.elementwise.arithmetic import absolute, small_if_bool
 from staticgrad.ops.elementwise.division import floor_divide
@@ -23,14 +23,9 @@ from staticgrad.ops.elementwise.logic import (
     LOGICAL_OR,
     LOGICAL_XOR,
 )
-from staticgrad.ops.examples import (
-    bad_pair,
-    bad_unary,
-    integer_pairs,
-    unary_integers,
-)
+from staticgrad.ops.examples import integer_pairs, unary_integers
 from staticgrad.ops.promotion import ArrayLike, as_tensor, promoted
-from staticgrad.ops.rules import broadcast, dtype_error, same_dtype, same_shape
+from staticgrad.ops.rules import dtype_error, elementwise
 
 
 def _pair(
@@ -39,16 +34,7 @@ def _pair(
     samples: Callable[[], list[Sample]] = integer_pairs,
     cost: int = 1,
 ) -> Op:
-    return define(
-        name,
-        shape=broadcast,
-        dtype=same_dtype("iu"),
-        vjp=None,
-        code=Elementwise(f"{name}({{0}}, {{1}})", cost),
-        numpy=numpy,
-        samples=samples,
-        bad=bad_pair("an integer dtype", "float64"),
-    )
+    return elementwise(name, "iu", numpy, samples=samples, cost=cost)
 
 
 def _shift_samples() -> list[Sample]:
@@ -77,16 +63,7 @@ BITWISE_XOR = _pair("bitwise_xor", np.bitwise_xor)
 LEFT_SHIFT = _pair("left_shift", np.left_shift, _shift_samples)
 RIGHT_SHIFT = _pair("right_shift", np.right_shift, _shift_samples)
 GCD = _pair("gcd", np.gcd, _gcd_samples, cost=100)
-INVERT = define(
-    "invert",
-    shape=same_shape,
-    dtype=same_dtype("iu"),
-    vjp=None,
-    code=Elementwise("invert({0})"),
-    numpy=np.invert,
-    samples=unary_integers,
-    bad=bad_unary("an integer dtype", "float64"),
-)
+INVERT = elementwise("invert", "iu", np.invert, samples=unary_integers, inputs=1)
 
 
 def _bits(name: str, op: Op, logical: Op, *values: ArrayLike) -> Tensor:

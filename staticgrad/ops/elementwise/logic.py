@@ -9,33 +9,18 @@ import numpy as np
 
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.op import Elementwise, Op, define
+from staticgrad.ir.op import Op
 from staticgrad.ir.types import BOOL
 from staticgrad.ops import examples
 from staticgrad.ops.casting import cast
-from staticgrad.ops.examples import (
-    bad_pair,
-    bad_unary,
-    bool_pairs,
-)
+from staticgrad.ops.examples import bool_pairs
 from staticgrad.ops.promotion import ArrayLike, as_tensor
-from staticgrad.ops.rules import (
-    broadcast,
-    gives_bool,
-    same_shape,
-)
+from staticgrad.ops.rules import elementwise
 
 
 def _logical(name: str, template: str, numpy: Callable[..., Any]) -> Op:
-    return define(
-        name,
-        shape=broadcast,
-        dtype=gives_bool("b"),
-        vjp=None,
-        code=Elementwise(template),
-        numpy=numpy,
-        samples=bool_pairs,
-        bad=bad_pair("the dtype bool", "int32"),
+    return elementwise(
+        name, "b", numpy, samples=bool_pairs, template=template, result=BOOL
     )
 
 
@@ -48,15 +33,14 @@ LOGICAL_OR = _logical("logical_or", "c_or({0}, {1})", np.logical_or)
 LOGICAL_XOR = _logical("logical_xor", "c_xor({0}, {1})", np.logical_xor)
 
 
-LOGICAL_NOT = define(
+LOGICAL_NOT = elementwise(
     "logical_not",
-    shape=same_shape,
-    dtype=gives_bool("b"),
-    vjp=None,
-    code=Elementwise("c_not({0})"),
-    numpy=np.logical_not,
+    "b",
+    np.logical_not,
     samples=examples.unary_bools,
-    bad=bad_unary("the dtype bool", "int32"),
+    template="c_not({0})",
+    inputs=1,
+    result=BOOL,
 )
 
 

@@ -10,23 +10,15 @@ import numpy as np
 
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Constant, Tensor
-from staticgrad.ir.op import Elementwise, Sample, define
+from staticgrad.ir.op import Sample
 from staticgrad.ir.types import is_float
 from staticgrad.ops import examples
 from staticgrad.ops.elementwise.arithmetic import MULTIPLY, small_if_bool
-from staticgrad.ops.examples import (
-    bad_pair,
-    pairs,
-)
+from staticgrad.ops.examples import pairs
 from staticgrad.ops.guarded import guarded_multiply
 from staticgrad.ops.named import named
 from staticgrad.ops.promotion import ArrayLike, promoted
-from staticgrad.ops.rules import (
-    broadcast,
-    dtype_error,
-    quiet,
-    same_dtype,
-)
+from staticgrad.ops.rules import dtype_error, elementwise
 
 
 def _power_vjp(g: Tensor, z: Tensor, x: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
@@ -50,15 +42,13 @@ def _power_samples() -> list[Sample]:
     ]
 
 
-POWER = define(
+POWER = elementwise(
     "power",
-    shape=broadcast,
-    dtype=same_dtype("f"),
+    "f",
+    np.power,
     vjp=_power_vjp,
-    code=Elementwise("power({0}, {1})", cost=60),
-    numpy=quiet(np.power),
     samples=_power_samples,
-    bad=bad_pair("a floating-point dtype", "int64"),
+    cost=60,
     amp="float32",
 )
 
@@ -74,15 +64,13 @@ def _integer_power_samples() -> list[Sample]:
     ]
 
 
-INTEGER_POWER = define(
+INTEGER_POWER = elementwise(
     "integer_power",
-    shape=broadcast,
-    dtype=same_dtype("iu"),
-    vjp=None,
-    code=Elementwise("ipower({0}, {1})", cost=20),
-    numpy=np.power,
+    "iu",
+    np.power,
     samples=_integer_power_samples,
-    bad=bad_pair("an integer dtype", "float64"),
+    template="ipower({0}, {1})",
+    cost=20,
 )
 
 

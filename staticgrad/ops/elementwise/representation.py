@@ -10,70 +10,52 @@ import numpy as np
 
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.op import Elementwise, Op, Sample, define
+from staticgrad.ir.op import Op, Sample
 from staticgrad.ir.types import is_half, kind_of
 from staticgrad.ops.elementwise.arithmetic import absolute, small_if_bool
 from staticgrad.ops.elementwise.choice import where
 from staticgrad.ops.elementwise.signs import copysign, ldexp
-from staticgrad.ops.examples import (
-    bad_pair,
-    bad_unary,
-    pairs,
-    unary,
-    unary_integers,
-)
+from staticgrad.ops.examples import pairs, unary, unary_integers
 from staticgrad.ops.promotion import ArrayLike, as_tensor, floats, stop_gradient
-from staticgrad.ops.rules import (
-    broadcast,
-    dtype_error,
-    gives,
-    quiet,
-    same_dtype,
-    same_shape,
-)
+from staticgrad.ops.rules import dtype_error, elementwise
 
 INT32, UINT8 = np.dtype(np.int32), np.dtype(np.uint8)
 
 
-NEXTAFTER = define(
+NEXTAFTER = elementwise(
     "nextafter",
-    shape=broadcast,
-    dtype=same_dtype("f"),
+    "f",
+    np.nextafter,
     vjp=lambda g, z, x, y: (g, None),
-    code=Elementwise("nextafter({0}, {1})", cost=6),
-    numpy=quiet(np.nextafter),
     samples=lambda: pairs(-3.0, 3.0),
-    bad=bad_pair("a floating-point dtype", "int64"),
+    cost=6,
 )
-FREXP_FRACTION: Op = define(
+FREXP_FRACTION: Op = elementwise(
     "frexp_fraction",
-    shape=same_shape,
-    dtype=same_dtype("f"),
+    "f",
+    lambda x: np.frexp(x)[0],
     vjp=lambda g, y, x: (ldexp(g, -apply(FREXP_EXPONENT, x)),),
-    code=Elementwise("frexp_fraction({0})", cost=6),
-    numpy=quiet(lambda x: np.frexp(x)[0]),
     samples=unary(1.05, 1.95),
-    bad=bad_unary("a floating-point dtype", "int64"),
+    cost=6,
+    inputs=1,
 )
-FREXP_EXPONENT: Op = define(
+FREXP_EXPONENT: Op = elementwise(
     "frexp_exponent",
-    shape=same_shape,
-    dtype=gives(INT32, "f"),
-    vjp=None,
-    code=Elementwise("frexp_exponent({0})", cost=6),
-    numpy=quiet(lambda x: np.frexp(x)[1]),
+    "f",
+    lambda x: np.frexp(x)[1],
     samples=lambda: [Sample(s.args, grad=False) for s in unary(-3, 3)()],
-    bad=bad_unary("a floating-point dtype", "int64"),
+    cost=6,
+    inputs=1,
+    result=INT32,
 )
-BITWISE_COUNT = define(
+BITWISE_COUNT = elementwise(
     "bitwise_count",
-    shape=same_shape,
-    dtype=gives(UINT8, "iu"),
-    vjp=None,
-    code=Elementwise("bitwise_count({0})", cost=2),
-    numpy=np.bitwise_count,
+    "iu",
+    np.bitwise_count,
     samples=unary_integers,
-    bad=bad_unary("an integer dtype", "float64"),
+    cost=2,
+    inputs=1,
+    result=UINT8,
 )
 
 

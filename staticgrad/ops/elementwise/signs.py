@@ -13,11 +13,11 @@ import numpy as np
 
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.op import Elementwise, Sample, define
-from staticgrad.ir.types import INT64, is_float, largest
+from staticgrad.ir.op import Sample
+from staticgrad.ir.types import BOOL, INT64, is_float, largest
 from staticgrad.ops import examples
 from staticgrad.ops.casting import cast
-from staticgrad.ops.elementwise.arithmetic import NOT_BOOL, sign, small_if_bool
+from staticgrad.ops.elementwise.arithmetic import sign, small_if_bool
 from staticgrad.ops.elementwise.choice import maximum, minimum, where
 from staticgrad.ops.elementwise.compare import ISINF, ISNAN
 from staticgrad.ops.elementwise.division import (
@@ -27,9 +27,9 @@ from staticgrad.ops.elementwise.division import (
 )
 from staticgrad.ops.elementwise.exponentials import exp2
 from staticgrad.ops.elementwise.functions import RINT, rounded, rounding
-from staticgrad.ops.examples import SPECIAL, bad_pair, bad_unary, pairs
+from staticgrad.ops.examples import SPECIAL, pairs
 from staticgrad.ops.promotion import ArrayLike, as_tensor, floats, promoted
-from staticgrad.ops.rules import broadcast, gives_bool, quiet, same_dtype, same_shape
+from staticgrad.ops.rules import elementwise
 
 TRUNC = rounding("trunc", np.trunc)
 
@@ -41,28 +41,19 @@ def _copysign_vjp(
     return g * (sign(x) * apply(COPYSIGN, as_tensor(1, x), y)), None
 
 
-COPYSIGN = define(
-    "copysign",
-    shape=broadcast,
-    dtype=same_dtype("f"),
-    vjp=_copysign_vjp,
-    code=Elementwise("copysign({0}, {1})"),
-    numpy=np.copysign,
-    samples=lambda: pairs(-3.0, 3.0),
-    bad=bad_pair("a floating-point dtype", "int64"),
+COPYSIGN = elementwise(
+    "copysign", "f", np.copysign, vjp=_copysign_vjp, samples=lambda: pairs(-3.0, 3.0)
 )
-SIGNBIT = define(
+SIGNBIT = elementwise(
     "signbit",
-    shape=same_shape,
-    dtype=gives_bool("f"),
-    vjp=None,
-    code=Elementwise("signbit({0})"),
-    numpy=np.signbit,
+    "f",
+    np.signbit,
     samples=lambda: [
         Sample(s.args, grad=False)
         for s in examples.unary(-3, 3, (*SPECIAL, -float("nan")))()
     ],
-    bad=bad_unary("a floating-point dtype", "int64"),
+    inputs=1,
+    result=BOOL,
 )
 
 
@@ -71,15 +62,8 @@ def _fmod_vjp(g: Tensor, z: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tenso
     return g, -g * apply(RINT, (x - z) / y)
 
 
-FMOD = define(
-    "fmod",
-    shape=broadcast,
-    dtype=same_dtype("iuf"),
-    vjp=_fmod_vjp,
-    code=Elementwise("fmod({0}, {1})", cost=8),
-    numpy=quiet(np.fmod),
-    samples=division_samples,
-    bad=bad_pair(NOT_BOOL),
+FMOD = elementwise(
+    "fmod", "iuf", np.fmod, vjp=_fmod_vjp, samples=division_samples, cost=8
 )
 
 

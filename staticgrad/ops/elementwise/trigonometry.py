@@ -12,13 +12,13 @@ import numpy as np
 
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.op import Elementwise, Sample, define
+from staticgrad.ir.op import Sample
 from staticgrad.ops.elementwise.choice import where
 from staticgrad.ops.elementwise.functions import elementary, on_floats, sin, sqrt
-from staticgrad.ops.examples import SPECIAL, bad_pair, pairs, unary
+from staticgrad.ops.examples import SPECIAL, pairs, unary
 from staticgrad.ops.guarded import guarded_divide
 from staticgrad.ops.promotion import ArrayLike, as_tensor, floats, stop_gradient
-from staticgrad.ops.rules import broadcast, quiet, same_dtype
+from staticgrad.ops.rules import elementwise
 
 TURNS = (*SPECIAL, 1e5, 1e15, 2.5 * math.pi, 3 * math.pi, math.pi / 4)
 UNIT = tuple(x for x in SPECIAL if not abs(x) > 1)
@@ -76,26 +76,8 @@ def _pairs() -> list[Sample]:
     return pairs(-3.0, 3.0)
 
 
-ARCTAN2 = define(
-    "atan2",
-    shape=broadcast,
-    dtype=same_dtype("f"),
-    vjp=_atan2_vjp,
-    code=Elementwise("atan2({0}, {1})", cost=30),
-    numpy=quiet(np.arctan2),
-    samples=_pairs,
-    bad=bad_pair("a floating-point dtype", "int64"),
-)
-HYPOT = define(
-    "hypot",
-    shape=broadcast,
-    dtype=same_dtype("f"),
-    vjp=_hypot_vjp,
-    code=Elementwise("hypot({0}, {1})", cost=12),
-    numpy=quiet(np.hypot),
-    samples=_pairs,
-    bad=bad_pair("a floating-point dtype", "int64"),
-)
+ARCTAN2 = elementwise("atan2", "f", np.arctan2, vjp=_atan2_vjp, samples=_pairs, cost=30)
+HYPOT = elementwise("hypot", "f", np.hypot, vjp=_hypot_vjp, samples=_pairs, cost=12)
 
 
 def tan(x: ArrayLike) -> Tensor:

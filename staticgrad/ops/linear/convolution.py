@@ -30,7 +30,8 @@ from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Bad, Convolution, Sample, define
 from staticgrad.ir.size import Dim, Shape
-from staticgrad.ir.types import DType, TensorType, is_float
+from staticgrad.ir.types import TensorType
+from staticgrad.ops.linear.matrix_products import matmul_dtype
 from staticgrad.ops.movement.views import numbers
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -124,12 +125,6 @@ def _check_result(wanted: Shape, g: TensorType) -> None:
     if g.shape[1:] != wanted:
         text = ", ".join(map(str, wanted))
         raise ShapeError(f"an image of (batch, {text}) for these windows, got {g}")
-
-
-def _dtype(x: TensorType, y: TensorType, **_: Any) -> DType:
-    if x.dtype != y.dtype or not is_float(x.dtype):
-        raise DTypeError("floats of one dtype", "cast with .astype")
-    return x.dtype
 
 
 def conv(x: Tensor, w: Tensor, **attrs: Any) -> Tensor:
@@ -264,7 +259,7 @@ def _bad(size: dict[str, Any], x: Array, y: Array) -> list[Bad]:
 CONV = define(
     "conv",
     shape=_conv_shape,
-    dtype=_dtype,
+    dtype=matmul_dtype,
     vjp=_conv_vjp,
     code=Convolution("result"),
     numpy=_conv_numpy,
@@ -300,7 +295,7 @@ CONV = define(
 CONV_INPUT = define(
     "conv_input",
     shape=_input_shape,
-    dtype=_dtype,
+    dtype=matmul_dtype,
     vjp=_input_vjp,
     code=Convolution("input"),
     numpy=_input_numpy,
@@ -337,7 +332,7 @@ CONV_INPUT = define(
 CONV_WEIGHT = define(
     "conv_weight",
     shape=_weight_shape,
-    dtype=_dtype,
+    dtype=matmul_dtype,
     vjp=_weight_vjp,
     code=Convolution("weight"),
     numpy=_weight_numpy,

@@ -7,6 +7,8 @@ and summed.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from staticgrad.errors import DTypeError, ShapeError
@@ -38,7 +40,8 @@ def _matmul_shape(x: TensorType, y: TensorType) -> Shape:
     return (*x.shape[:-1], y.shape[-1])
 
 
-def _matmul_dtype(x: TensorType, y: TensorType) -> DType:
+def matmul_dtype(x: TensorType, y: TensorType, **_: Any) -> DType:
+    """The dtype rule of a product: that of its factors, floats."""
     if x.dtype != y.dtype or not is_float(x.dtype):
         raise DTypeError("floats of one dtype", "cast with .astype")
     return x.dtype
@@ -57,7 +60,7 @@ def _flipped(x: Tensor) -> Tensor:
 MATMUL = define(
     "matmul",
     shape=_matmul_shape,
-    dtype=_matmul_dtype,
+    dtype=matmul_dtype,
     vjp=_matmul_vjp,
     code=Matmul(),
     numpy=np.matmul,
@@ -87,7 +90,7 @@ def _matmul_add_shape(base: TensorType, x: TensorType, y: TensorType) -> Shape:
 
 
 def _matmul_add_dtype(base: TensorType, x: TensorType, y: TensorType) -> DType:
-    if base.dtype != _matmul_dtype(x, y):
+    if base.dtype != matmul_dtype(x, y):
         raise DTypeError("floats of one dtype", "cast with .astype")
     return base.dtype
 

@@ -13,7 +13,8 @@ from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Bad, Layout, Piece, Place, Sample, define
 from staticgrad.ir.size import Dim, Shape, product
-from staticgrad.ir.types import DType, TensorType
+from staticgrad.ir.types import TensorType
+from staticgrad.ops.movement.placement import one_dtype
 from staticgrad.ops.movement.slicing import SLICE
 from staticgrad.ops.movement.views import numbers, reshaped
 from staticgrad.ops.named import named
@@ -35,12 +36,6 @@ def _shape(*parts: TensorType, size: Shape, window: Pair, strides: Pair) -> Shap
     if counts != first[1:3]:
         raise ShapeError(f"as many windows as fit into {size[0]} x {size[1]}")
     return (first[0], *size, first[3])
-
-
-def _dtype(*parts: TensorType, **_: Any) -> DType:
-    if any(t.dtype != parts[0].dtype for t in parts):
-        raise DTypeError("one dtype", "cast with .astype")
-    return parts[0].dtype
 
 
 def _offsets(window: Pair) -> list[Pair]:
@@ -110,7 +105,7 @@ def _attrs(size: Pair, window: Pair, strides: Pair) -> dict[str, Any]:
 WEAVE = define(
     "weave",
     shape=_shape,
-    dtype=_dtype,
+    dtype=one_dtype,
     vjp=_vjp,
     jvp="linear",
     batch=over_examples("weave"),

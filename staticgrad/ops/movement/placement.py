@@ -132,7 +132,8 @@ def _concatenate_shape(*parts: TensorType, axis: int) -> Shape:
     return (*first[:place], total, *first[place + 1 :])
 
 
-def _one_dtype(*parts: TensorType, **_: Any) -> DType:
+def one_dtype(*parts: TensorType, **_: Any) -> DType:
+    """The dtype rule of what has parts: theirs."""
     if any(t.dtype != parts[0].dtype for t in parts):
         raise DTypeError("one dtype", "cast with .astype")
     return parts[0].dtype
@@ -166,7 +167,7 @@ def _concatenate_vjp(
 CONCATENATE = define(
     "concatenate",
     shape=_concatenate_shape,
-    dtype=_one_dtype,
+    dtype=one_dtype,
     vjp=_concatenate_vjp,
     code=Place(_concatenate_pieces, lambda **_: None),
     numpy=lambda *parts, axis: np.concatenate(parts, axis),
@@ -242,7 +243,7 @@ def _replace_numpy(
 REPLACE = define(
     "replace",
     shape=_replace_shape,
-    dtype=_one_dtype,
+    dtype=one_dtype,
     vjp=_replace_vjp,
     code=Place(_replace_pieces, lambda **_: None),
     numpy=_replace_numpy,

@@ -15,17 +15,16 @@ import numpy.typing as npt
 from staticgrad.errors import DTypeError, GraphError
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.op import Elementwise, Sample, define
+from staticgrad.ir.op import Sample
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import UINT64, DType
 from staticgrad.ops.casting import cast
 from staticgrad.ops.elementwise.choice import where
-from staticgrad.ops.examples import bad_pair
 from staticgrad.ops.leaves import ShapeLike, as_shape, dtype_of
 from staticgrad.ops.promotion import ArrayLike, as_tensor
 from staticgrad.ops.random.distributions import drawn_shape
 from staticgrad.ops.random.draws import WORD, one_key
-from staticgrad.ops.rules import broadcast, dtype_error, same_dtype
+from staticgrad.ops.rules import dtype_error, elementwise
 
 Array = npt.NDArray[Any]
 
@@ -38,13 +37,10 @@ def _high_product(x: Array, y: Array) -> Array:
     return np.asarray(x1 * y1 + (middle >> shift) + (other >> shift))
 
 
-HIGH_PRODUCT = define(
+HIGH_PRODUCT = elementwise(
     "high_product",
-    shape=broadcast,
-    dtype=same_dtype("iu"),
-    vjp=None,
-    code=Elementwise("high_product({0}, {1})", cost=8),
-    numpy=_high_product,
+    "iu",
+    _high_product,
     samples=lambda: [
         Sample(
             (
@@ -54,7 +50,7 @@ HIGH_PRODUCT = define(
         ),
         Sample((np.zeros((0, 3), np.uint64), np.ones(3, np.uint64))),
     ],
-    bad=bad_pair("an integer dtype", "float64"),
+    cost=8,
 )
 
 

@@ -27,16 +27,11 @@ from staticgrad.ops.promotion import ArrayLike, as_tensor, promoted, quotients, 
 from staticgrad.ops.reductions.reduce import any
 from staticgrad.ops.reductions.scans import cumsum
 from staticgrad.ops.reductions.segments import searchsorted
-from staticgrad.ops.reductions.series import diff
+from staticgrad.ops.reductions.series import diff, part
 from staticgrad.ops.reductions.sorting import sort
 from staticgrad.ops.rules import one_axis, shape_error
 
 COMPARED_BYTES = 3072  # compared one by one; beyond, bisection is faster
-
-
-def _part(x: Tensor, axis: int, key: slice) -> Tensor:
-    """Return ``x[..., key, ...]`` along `axis`."""
-    return getitem(x, (*(slice(None),) * axis, key))
 
 
 @widened
@@ -157,9 +152,9 @@ def _slopes(x: Tensor, axis: int, step: ArrayLike, order: int) -> Tensor:
     h = as_tensor(step, x)
 
     def at(k: int) -> Tensor:
-        return _part(x, axis, slice(k, k + 1 or None))
+        return part(x, axis, slice(k, k + 1 or None))
 
-    later, earlier = _part(x, axis, slice(2, None)), _part(x, axis, slice(0, -2))
+    later, earlier = part(x, axis, slice(2, None)), part(x, axis, slice(0, -2))
     inside = (later - earlier) / (2.0 * h)
     if order == 1:
         ends = (at(1) - at(0)) / h, (at(-1) - at(-2)) / h
@@ -179,19 +174,19 @@ def _uneven(x: Tensor, axis: int, points: Tensor, order: int) -> Tensor:
     widths = diff(points)
     shape = tuple(widths.shape[0] if k == axis else 1 for k in range(x.ndim))
     h = reshaped(widths, shape)
-    before, after = _part(h, axis, slice(0, -1)), _part(h, axis, slice(1, None))
+    before, after = part(h, axis, slice(0, -1)), part(h, axis, slice(1, None))
     both = before + after
     low = -after / (before * both)
     middle = (after - before) / (before * after)
     high = before / (after * both)
     inside = (
-        low * _part(x, axis, slice(0, -2))
-        + middle * _part(x, axis, slice(1, -1))
-        + high * _part(x, axis, slice(2, None))
+        low * part(x, axis, slice(0, -2))
+        + middle * part(x, axis, slice(1, -1))
+        + high * part(x, axis, slice(2, None))
     )
 
     def at(t: Tensor, k: int) -> Tensor:
-        return _part(t, axis, slice(k, k + 1 or None))
+        return part(t, axis, slice(k, k + 1 or None))
 
     if order == 1:
         first = (at(x, 1) - at(x, 0)) / at(h, 0)
@@ -242,8 +237,8 @@ def unwrap(
         moved = where((moved == -half) & (step > 0), half, moved)
     jump = half if discont is None else discont
     turns = where(abs(step) < jump, as_tensor(0, x), moved - step)
-    later = _part(x, along, slice(1, None)) + cumsum(turns, along, x.dtype)
-    return concatenate([_part(x, along, slice(0, 1)), later], along)
+    later = part(x, along, slice(1, None)) + cumsum(turns, along, x.dtype)
+    return concatenate([part(x, along, slice(0, 1)), later], along)
 
 
 def isin(

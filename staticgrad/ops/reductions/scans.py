@@ -16,7 +16,7 @@ from staticgrad.errors import DTypeError, ShapeError
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Bad, Op, Sample, Scan, define
-from staticgrad.ir.size import Shape
+from staticgrad.ir.size import Shape, product
 from staticgrad.ir.types import FLOAT32, FLOAT64, DType, TensorType, is_float
 from staticgrad.ops.casting import cast
 from staticgrad.ops.elementwise.choice import where
@@ -217,15 +217,8 @@ def _scanned(
     found = accumulator(x.dtype) if dtype is None else dtype_of(name, dtype)
     x = cast(x, found)
     if axis is None:
-        x, axis = named("reshape", x, shape=(_size(x),)), 0
+        x, axis = named("reshape", x, shape=(product(x.shape),)), 0
     return apply(op, x, axis=one_axis(name, x, axis), exclusive=False)
-
-
-def _size(x: Tensor) -> Any:
-    size: Any = 1
-    for n in x.shape:
-        size = size * n
-    return size
 
 
 def cumsum(

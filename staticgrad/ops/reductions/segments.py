@@ -9,7 +9,7 @@ import numpy as np
 from staticgrad.ir.graph import default_dtype
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.size import Dim, Size
-from staticgrad.ir.types import INT64, DType, is_float, kind_of
+from staticgrad.ir.types import INT64, is_float, kind_of
 from staticgrad.ops.casting import cast
 from staticgrad.ops.leaves import frozen
 from staticgrad.ops.movement.checked_index import checked, taken
@@ -19,6 +19,7 @@ from staticgrad.ops.movement.scatter import How, scattered
 from staticgrad.ops.movement.views import broadcasted, reshaped
 from staticgrad.ops.named import named
 from staticgrad.ops.promotion import ArrayLike, as_tensor, promoted, quotients
+from staticgrad.ops.reductions.reduce import highest, lowest
 from staticgrad.ops.rules import dtype_error, shape_error
 from staticgrad.ops.sizes import as_dim
 
@@ -82,7 +83,7 @@ def segment_max(
     [4.0, -inf, 2.0]
     """
     x = as_tensor(data)
-    least = _extreme(x.dtype, -1)
+    least = lowest(x.dtype)
     return _segments("segment_max", x, segment_ids, num_segments, "maximum", least)
 
 
@@ -99,17 +100,8 @@ def segment_min(
     [1.0, inf, 2.0]
     """
     x = as_tensor(data)
-    most = _extreme(x.dtype, 1)
+    most = highest(x.dtype)
     return _segments("segment_min", x, segment_ids, num_segments, "minimum", most)
-
-
-def _extreme(dtype: DType, sign: int) -> float:
-    if is_float(dtype):
-        return sign * float("inf")
-    if kind_of(dtype) == "b":
-        return sign > 0
-    info = np.iinfo(dtype)
-    return int(info.max if sign > 0 else info.min)
 
 
 def bincount(

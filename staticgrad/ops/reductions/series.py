@@ -31,7 +31,7 @@ from staticgrad.ops.reductions.statistics import mean, root
 from staticgrad.ops.rules import one_axis, shape_error
 
 
-def _part(x: Tensor, axis: int, key: slice) -> Tensor:
+def part(x: Tensor, axis: int, key: slice) -> Tensor:
     """Return ``x[..., key, ...]`` along `axis`."""
     return getitem(x, (*(slice(None),) * axis, key))
 
@@ -57,7 +57,7 @@ def diff(
     parts = [_end(part, x, along) for part in ends if part is not None]
     x = concatenate(parts, along) if len(parts) > 1 else x
     for _ in range(n):
-        later, earlier = _part(x, along, slice(1, None)), _part(x, along, slice(0, -1))
+        later, earlier = part(x, along, slice(1, None)), part(x, along, slice(0, -1))
         bools = kind_of(x.dtype) == "b"
         x = apply(NOT_EQUAL, later, earlier) if bools else later - earlier
     return x
@@ -105,8 +105,8 @@ def trapezoid(
         if steps.ndim == 1 and value.ndim > 1:
             shape = tuple(-1 if k == along else 1 for k in range(value.ndim))
             width = named("reshape", steps, shape=_filled(shape, steps.shape[0]))
-    later = _part(value, along, slice(1, None))
-    earlier = _part(value, along, slice(0, -1))
+    later = part(value, along, slice(1, None))
+    earlier = part(value, along, slice(0, -1))
     return sum((later + earlier) * width / 2.0, along)
 
 
