@@ -349,4 +349,6 @@ class StatementEmitter:
 def _expression(node: Node) -> Expr:
     """What `node` makes of an element of each of its inputs."""
     code = node.op.code
-    return filled(code.expr, node.attrs) if isinstance(code, Elementwise) else COPIED
+    if not isinstance(code, Elementwise):
+        return COPIED
+    return filled(code.expr, node.attrs) if node.attrs else code.expr

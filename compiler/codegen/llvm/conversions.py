@@ -16,7 +16,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from staticgrad.compiler.codegen.llvm.intrinsics import taking
+from staticgrad.compiler.codegen.llvm.intrinsics import lowers, taking
 from staticgrad.compiler.codegen.llvm.ir_emitter import IREmitter, Value
 from staticgrad.compiler.codegen.scalar_functions import (
     OWN,
@@ -263,16 +263,10 @@ def _llvm(name: str) -> Callable[..., Value]:
     return emit
 
 
-@intrinsic
-def select(typing: Any, condition: Any, x: Any, y: Any) -> Any:
+@lowers(lambda c, x, y: x(types.boolean, x, y) if x == y else None)
+def select(b: Any, condition: Any, x: Any, y: Any) -> Value:
     """Emit ``select(c, x, y)``: x where c holds, else y."""
-    if x != y:
-        return None
-
-    def generate(_context: Any, b: Any, _signature: Any, args: Any) -> Value:
-        return b.select(*args)
-
-    return x(types.boolean, x, y), generate
+    return b.select(condition, x, y)
 
 
 def _multiply_add(b: Any, kind: Any, x: Value, y: Value, z: Value) -> Value:

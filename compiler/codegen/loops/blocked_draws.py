@@ -18,13 +18,15 @@ from staticgrad.compiler.kernel_ir.kernels import (
     result_of,
 )
 from staticgrad.compiler.kernel_ir.walks import is_flat
-from staticgrad.ir.expression import function_of
+from staticgrad.ir.expression import Apply, function_of
 
 
 def draw_name(statement: Statement) -> str | None:
     """The draw that a statement is an element of."""
-    name = function_of(statement.expr) if isinstance(statement, Compute) else ""
-    return name if name in DRAWS else None
+    match statement:
+        case Compute(_, Apply(name) as expr) if name in DRAWS:
+            return function_of(expr) or None
+    return None
 
 
 def drawn_in_blocks(loop: Loop) -> tuple[Compute, ...]:

@@ -14,7 +14,6 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from staticgrad.compiler.codegen.llvm.intrinsics import lowers
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value
@@ -49,15 +48,14 @@ def _rank(nan: int) -> Any:
     return lowers(lambda x: _INTEGER[x](x))(lambda b, x: _ranked(b, x, nan))
 
 
-@intrinsic
-def from_rank(typing: Any, rank: Any) -> Any:
+def _as_float(b: Any, bits: Value) -> Value:
+    return b.bitcast(bits, ir.FloatType() if bits.type.width == 32 else ir.DoubleType())
+
+
+@lowers(lambda rank: _FLOAT[rank](rank))
+def from_rank(b: Any, rank: Any) -> Value:
     """Emit the float of a rank."""
-
-    def generate(context: Any, b: Any, signature: Any, args: Any) -> Value:
-        kind = context.get_value_type(signature.return_type)
-        return b.bitcast(_turned(b, args[0]), kind)
-
-    return _FLOAT[rank](rank), generate
+    return _as_float(b, _turned(b, rank))
 
 
 rank_high, rank_low = _rank(1), _rank(-1)
@@ -75,13 +73,7 @@ def order_bits(b: Any, x: Any) -> Any:
     return _with_sign_turned(b, _ranked(b, x, 1))
 
 
-@intrinsic
-def order_float(typing: Any, rank: Any) -> Any:
+@lowers(lambda rank: (types.float32 if rank == types.uint32 else types.float64)(rank))
+def order_float(b: Any, rank: Any) -> Value:
     """Emit the float of an unsigned rank."""
-    result = types.float32 if rank == types.uint32 else types.float64
-
-    def generate(context: Any, b: Any, _signature: Any, args: Any) -> Value:
-        bits = _turned(b, _with_sign_turned(b, args[0]))
-        return b.bitcast(bits, context.get_value_type(result))
-
-    return result(rank), generate
+    return _as_float(b, _turned(b, _with_sign_turned(b, rank)))

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 from staticgrad.compiler.codegen.language import SCALAR_FUNCTIONS
@@ -35,7 +36,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
     result_of,
 )
 from staticgrad.compiler.kernel_ir.walks import is_flat, loops_of
-from staticgrad.ir.expression import Apply, walk
+from staticgrad.ir.expression import Apply, Expr, walk
 from staticgrad.ir.types import DType
 
 BLOCK = 512  # indices per block: a carried float32 takes 2 KB of first-level cache
@@ -70,9 +71,14 @@ def operations(statement: Statement) -> int:
     """Estimate the vector operations of a statement."""
     if not isinstance(statement, Compute):
         return 1
-    called = (p.name for p in walk(statement.expr) if isinstance(p, Apply))
+    return 1 + _operations(statement.expr)
+
+
+@cache
+def _operations(expr: Expr) -> int:
+    called = (part.name for part in walk(expr) if isinstance(part, Apply))
     named = [name for name in called if isinstance(name, str) and name.islower()]
-    return 1 + sum(SCALAR_FUNCTIONS[name].operations for name in named)
+    return sum(SCALAR_FUNCTIONS[name].operations for name in named)
 
 
 def in_pieces(loop: Loop, kernel: LoopKernel) -> Pieces | None:

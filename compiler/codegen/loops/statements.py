@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -248,8 +249,12 @@ def _keeps_type(expr: Expr, dtype: DType, dtypes: Sequence[DType]) -> bool:
     """
     if kind_of(dtype) not in "fb" or any(other != dtype for other in dtypes):
         return False
+    return _is_plain(expr, "+-*" if kind_of(dtype) == "f" else "")
+
+
+@cache
+def _is_plain(expr: Expr, arithmetic: str) -> bool:
     calls = [part for part in walk(expr) if not isinstance(part, Arg)]
-    arithmetic = "+-*" if kind_of(dtype) == "f" else ""
     return all(
         isinstance(call, Apply)
         and isinstance(call.name, str)

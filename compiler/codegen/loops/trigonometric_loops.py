@@ -14,6 +14,7 @@ written), and outside of innermost loops, sin_any and the like are used througho
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 from staticgrad.compiler.codegen.language import type_name
 from staticgrad.compiler.codegen.loops.magnitudes import bound, magnitudes
@@ -78,17 +79,18 @@ def any_argument(expr: Expr) -> Expr:
     return Apply(name, tuple(map(any_argument, expr.args)))
 
 
-def guarded_arguments(expr: Expr) -> list[Expr]:
+@cache
+def guarded_arguments(expr: Expr) -> tuple[Expr, ...]:
     """The arguments that sin, cos and tan have in an expression, inner ones too.
 
     >>> from staticgrad.ir.expression import parse
-    >>> guarded_arguments(parse("tan({0}) * sin(cos({1}))")) == [
+    >>> guarded_arguments(parse("tan({0}) * sin(cos({1}))")) == tuple(
     ...     parse(text) for text in ("{0}", "cos({1})", "{1}")
-    ... ]
+    ... )
     True
     """
     calls = (part for part in walk(expr) if isinstance(part, Apply))
-    return [call.args[0] for call in calls if call.name in GUARDED]
+    return tuple(call.args[0] for call in calls if call.name in GUARDED)
 
 
 def arguments_ahead(

@@ -1,5 +1,7 @@
 """Do conversions, arithmetic and division in kernels agree with NumPy's?"""
 
+import inspect
+
 import numpy as np
 import pytest
 from cuda_emulator import LIBDEVICE
@@ -8,9 +10,11 @@ from handwritten import apply
 from staticgrad import ops
 from staticgrad.compiler.codegen.language import (
     SCALAR_FUNCTIONS,
+    inside,
     namespace,
     stored_name,
 )
+from staticgrad.compiler.codegen.llvm.intrinsics import taking
 from staticgrad.compiler.codegen.scalar_functions import OWN, ScalarFunction, table
 from staticgrad.compiler.cuda.source.expression_text import of_kind
 from staticgrad.compiler.cuda.source.function_text import written
@@ -192,3 +196,10 @@ def test_two_functions_of_one_name_are_refused():
         table(row, row)
     with pytest.raises(TypeError, match="bound"):
         ScalarFunction("own", row.make, OWN, 1)
+
+
+def test_numba_sees_how_many_arguments_an_intrinsic_takes():
+    seven = taking(7, lambda typing, *kinds: None)
+    for made, count in ((inside, 2), (seven, 7), (SCALAR_FUNCTIONS["exp"].make(), 1)):
+        definition, _ = numba_internals.definition_of(made)
+        assert len(inspect.signature(definition).parameters) == 1 + count
