@@ -234,17 +234,14 @@ def _groups(
     for number, (task, commit) in enumerate(phases):
         step = _training_step(run, (task,), data, pending)
         batches = While((*step.left, Less(pending, grouping.size)), (step,))
-        group: tuple[Statement, ...] = (
-            batches,
-            GroupCommit(commit, step.stops),
-            Set(pending, 0),
-        )
+        group: list[Statement] = [batches, GroupCommit(commit, step.stops)]
+        group.append(Set(pending, 0))
         if number + 1 == len(phases):
-            body += (*group, Add(run.commits, 1), *_start_group(run))
+            body += [*group, Add(run.commits, 1), *_start_group(run)]
         else:
-            again = Set(run.seen, run.group_seen), Set(run.steps, run.group_steps)
-            group = (*group, *again, Set(run.phase, number + 1))
-            body.append(While((Less(run.phase, number + 1),), group))
+            group += Set(run.seen, run.group_seen), Set(run.steps, run.group_steps)
+            group.append(Set(run.phase, number + 1))
+            body.append(While((Less(run.phase, number + 1),), tuple(group)))
     return While(step.left, tuple(body), always=Less(0, pending))
 
 
