@@ -31,7 +31,8 @@ from staticgrad.errors import (
     NonFiniteError,
     ShapeError,
 )
-from staticgrad.ir.graph import Graph, scope
+from staticgrad.ir.graph import OpenGraph as Graph
+from staticgrad.ir.graph import scope
 from staticgrad.ir.node import Constant, Input, Parameter, State, Tensor
 from staticgrad.ir.size import Size
 from staticgrad.ops import *  # noqa: F403

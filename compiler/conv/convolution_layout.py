@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from staticgrad.compiler.codegen.tiles.winograd_matrices import TRANSFORMS
 from staticgrad.compiler.host import processor
 from staticgrad.compiler.kernel_ir.buffers import Buffers
+from staticgrad.compiler.kernel_ir.costs import FLOPS_PER_ADDITION
 from staticgrad.compiler.kernel_ir.kernels import (
     Access,
     FinishKernel,
@@ -39,7 +40,6 @@ from staticgrad.ir.size import Dim, Shape, product
 
 LEAST_CHANNELS, LEAST_PIXELS = 16, 64  # least sizes for transformed tiles
 LEAST_GAIN = 1.3  # reduction of products that pays for transforms
-FLOPS_PER_ADDITION = 15  # as for matrix products (blas.py)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,9 +51,9 @@ from staticgrad.compiler.runtime import revolve
 from staticgrad.compiler.runtime.failures import failure, limit_text
 from staticgrad.compiler.runtime.vm import STATUS_CODE, STATUS_WORDS
 from staticgrad.errors import DeviceError, LoopLimitError
-from staticgrad.ir.node import Storage
 from staticgrad.ir.size import evaluate
 from staticgrad.ir.source import at
+from staticgrad.ir.storage import Storage
 from staticgrad.ir.types import INT64, DType
 
 Array = npt.NDArray[Any]

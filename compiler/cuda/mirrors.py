@@ -12,7 +12,7 @@ import weakref
 from typing import Any
 
 from staticgrad.compiler.cuda.device import Device
-from staticgrad.ir.node import AWAY, Storage, send_away
+from staticgrad.ir.storage import AWAY, Storage, send_away
 
 
 class Mirror:

@@ -44,13 +44,13 @@ from staticgrad.compiler.codegen.llvm.pointers import (
 )
 from staticgrad.compiler.host.disk import cached_or_not, stamp_of
 from staticgrad.compiler.host.locks import fork_safe_lock
+from staticgrad.compiler.kernel_ir.costs import FLOPS_PER_ADDITION
 from staticgrad.compiler.kernel_ir.kernels import GemmKernel
 from staticgrad.ir.size import evaluate
 
-FLOPS_PER_PART = 8_000_000  # about 50 us on one core: packing stays a small share
-MOST_PARTS = 32
+FLOPS_PER_BLAS_PART = 8_000_000  # about 50 us on one core: packing stays a small share
+MOST_BLAS_PARTS = 32
 PART_ALIGNMENT = 32  # rows or columns: whole register tiles
-FLOPS_PER_ADDITION = 15  # a product does about 100 GF/s, an addition takes 0.15 ns
 WORDS = 49
 
 (M, N, K, A_TRANSPOSED, B_TRANSPOSED, LDA, LDB, LDC, BATCH, STRIDE_A, STRIDE_B,
@@ -106,7 +106,7 @@ def parts_of(m: int, n: int, k: int) -> tuple[int, int]:
 
     Parts are about square: OpenBLAS packs some of A and of B for each.
     """
-    wanted = min(2 * m * n * k // FLOPS_PER_PART, MOST_PARTS)
+    wanted = min(2 * m * n * k // FLOPS_PER_BLAS_PART, MOST_BLAS_PARTS)
     if wanted <= 1:
         return max(m, 1), max(n, 1)
     area = m * n // wanted
@@ -133,7 +133,7 @@ def describe(kernel: GemmKernel, values: Mapping[str, int]) -> npt.NDArray[np.in
 def described(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Cut the table into parts for OpenBLAS and fill in its address."""
     m, n, k = (int(size) for size in table[: K + 1])
-    cut(table, parts_of(m, n, k), FLOPS_PER_PART)
+    cut(table, parts_of(m, n, k), FLOPS_PER_BLAS_PART)
     table[FUNCTION] = address_of(np.dtype(f"f{table[BYTES]}"))
     return table
 

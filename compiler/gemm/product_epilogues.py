@@ -39,16 +39,15 @@ from staticgrad.compiler.kernel_ir.schedule import (
     writes,
 )
 from staticgrad.compiler.kernel_ir.schemes import Act, Update
-from staticgrad.ir.size import Dim, guessed
+from staticgrad.ir.size import MINIBATCH, Dim, guessed
 
 LEAST_TERMS = 16  # rows of a tile, one of which is applied after some terms
 MOST_TERMS = 512  # beyond, an update's share of the time is small
 MOST_BYTES = 1 << 22  # of B
-FAR_BYTES = 1 << 20  # of C, beyond the L2 cache
-FEW_PARTS = 4  # below, rows are divided more evenly
+FAR_C_BYTES = 1 << 20  # of C, which does not stay in a near cache then
+FEW_PARTS = 4  # of so many columns, below which rows are shared out more evenly
 MOST_UNKNOWN = LEAST_TERMS << 10  # of so many rows of B, if it may have any number
-MINIBATCH = 32  # assumed for unknown sizes
-FLOPS_PER_ADDITION = 3
+FLOPS_PER_COST = 3  # less than other products have (costs.py): shorter parts
 COST = 2  # of an update's addition: as above, so that parts are as short as a product's
 
 ADDING = (
@@ -153,7 +152,7 @@ def _followed(product: GemmKernel, loop: LoopKernel, made: int) -> LoopKernel | 
     if scheme is None or not scheme.part or scheme.terms < 0:
         return None
     flops = 2 * scheme.rows * scheme.columns * scheme.terms
-    if flops < 2 * tile_driver.FLOPS_PER_PART:
+    if flops < 2 * tile_driver.FLOPS_PER_TILED_PART:
         return None
     return _merged(product, scheme, loop, made)
 
@@ -184,7 +183,10 @@ def _added(product: GemmKernel) -> LoopKernel | None:
     *read, written = (operand.buffer for operand in product.operands)
     if scheme is None or written in read or scheme.terms > MOST_TERMS:
         return None
-    if not scheme.part and scheme.rows * scheme.columns * scheme.bits <= 8 * FAR_BYTES:
+    if (
+        not scheme.part
+        and scheme.rows * scheme.columns * scheme.bits <= 8 * FAR_C_BYTES
+    ):
         return None
     reach = _reaches(scheme).result
     return _kernel(product, scheme, TileProgram(ADDING, product.operands[2:], (reach,)))
@@ -205,7 +207,7 @@ def _kernel(product: GemmKernel, scheme: Update, program: TileProgram) -> LoopKe
         scratch=(Scratch(a.dtype, LONG_ROWS * scheme.lanes),) * 2,
         body=(Tiles(replace(scheme, program=program.steps), reaches, sizes),),
         sites=product.sites,
-        row_cost=k * (flops // FLOPS_PER_ADDITION),
+        row_cost=k * (flops // FLOPS_PER_COST),
     )
 
 
@@ -225,7 +227,7 @@ def _tiled(product: GemmKernel) -> Update | None:
     steps = (1, lda) if product.transposed[0] else (lda, 1)
     width = tile_driver.PART_COLUMNS
     by_columns = n % width == 0 and n >= FEW_PARTS * width
-    near = m * n * dtype.itemsize <= FAR_BYTES
+    near = m * n * dtype.itemsize <= FAR_C_BYTES
     return Update(
         bits=8 * dtype.itemsize,
         lanes=lanes,

@@ -47,8 +47,8 @@ from staticgrad.compiler.host.cache import kernel_key
 from staticgrad.compiler.kernel_ir.chunks import longest_share
 from staticgrad.compiler.kernel_ir.kernels import GemmKernel
 
-FLOPS_PER_PART = 800_000  # 3-8 us on one core, by the processor
-MOST_PARTS = 64
+FLOPS_PER_TILED_PART = 800_000  # 3-8 us on one core, by the processor
+MOST_TILED_PARTS = 64
 PART_ROWS, ROWS_MORE = 48, 16
 """At least so many rows, and more in such steps: whole tiles of 4, 8 and 16 rows."""
 NARROW_ROWS = 256  # at least, to amortise the transposition of B
@@ -59,8 +59,8 @@ FEW_ROWS, DEPTH_PER_ROW = 32, 9
 FEW_TERMS = 16  # up to here B is small
 FLAT = 8  # terms: up to here writing C takes the time, which is better done by rows
 MOST_ROWS = 1 << 40
-FEW_THIN = 4  # rows of A for which B is streamed; up to MOST_THIN if B is out of cache:
-FAR_BYTES = 12_000_000  # of B, too large for the caches
+FEW_THIN = 4  # rows of A under which rows of B stream past; up to MOST_THIN where far:
+FAR_B_BYTES = 12_000_000  # of B, which does not stay in a cache then
 TWO_BYTES = 1 << 20  # of B, beyond which it streams under two rows as well
 THIN_BYTES = 1024  # of a row at least: shorter streams end too soon
 THIN_COLUMNS = 512  # of a part at least, so that rows are read at some length
@@ -111,7 +111,7 @@ def described(
 ) -> npt.NDArray[np.int64]:
     """Return the table filled in for this kernel, whose parts are compiled."""
     m, n, k = (int(size) for size in table[: blas.K + 1])
-    blas.cut(table, part or parts_of(m, n, k), FLOPS_PER_PART)
+    blas.cut(table, part or parts_of(m, n, k), FLOPS_PER_TILED_PART)
     table[blas.FUNCTION] = 0
     strategy = narrow_products.strategy(table)
     if strategy == narrow_products.TILES and describe_small(
@@ -137,7 +137,7 @@ def described(
         table[SWAPPED] = 1
         m, n, a_step = n, m, 1 if b_transposed else ldb
         b_transposed = not a_transposed
-    far = n * k * itemsize >= FAR_BYTES
+    far = n * k * itemsize >= FAR_B_BYTES
     if b_transposed and a_step == 1 and by_dots(m, k):
         table[AT_DOTS] = leaf_address(DOTS, itemsize)
         table[DEPTH] = dot_depth(k)
@@ -155,7 +155,7 @@ def _has_few_rows(table: npt.NDArray[np.int64], m: int, n: int, k: int) -> bool:
     """Whether B is streamed: few rows of A, and C = A B or A B + C."""
     alpha, beta = table[ALPHA : BETA + 1].view(np.float64)
     row = n * int(table[blas.BYTES])
-    most = MOST_THIN if k * row >= FAR_BYTES else FEW_THIN
+    most = MOST_THIN if k * row >= FAR_B_BYTES else FEW_THIN
     fits = m <= most and row >= THIN_BYTES and (m != 2 or k * row >= TWO_BYTES)
     return bool(fits and alpha == 1.0 and beta in (0.0, 1.0))
 
@@ -206,7 +206,7 @@ def parts_of(m: int, n: int, k: int) -> tuple[int, int]:
     columns of a layer and of its weights' gradient keeps those weights in its cache.
     """
     rows, columns = max(m, 1), max(n, 1)
-    wanted = min(2 * m * n * k // FLOPS_PER_PART, MOST_PARTS)
+    wanted = min(2 * m * n * k // FLOPS_PER_TILED_PART, MOST_TILED_PARTS)
     if wanted <= 1:
         return rows, columns
     least = THIN_COLUMNS if m <= MOST_THIN else PART_COLUMNS

@@ -26,10 +26,9 @@ from staticgrad.compiler.kernel_ir.layouts import (
 )
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Gather, Layout, Reduce
-from staticgrad.ir.size import Dim, guessed
+from staticgrad.ir.size import TYPICAL_SIZE, Dim, guessed
 
 WRITTEN, READ = 2, 1  # votes
-TYPICAL_SIZE = 64  # assumed for symbolic sizes
 
 Steps = dict[int, Dim]  # axis of the group -> elements from one index to the next
 

@@ -39,8 +39,8 @@ from staticgrad.ir.op import Layout
 from staticgrad.ir.size import Dim, Shape
 from staticgrad.ir.types import DType
 
-FAR_BYTES = 64  # stride: a cache line per element
-LEAST_EDGE = 16  # elements along both exchanged axes
+LINE_BYTES = 64  # from one element to the next: a line of the cache for each
+LEAST_EDGE = 16  # elements along both of the axes that cross
 LEAST_BYTES = 1 << 15
 
 NewBuffer = Callable[[BufferKind, Shape, DType], int]
@@ -172,7 +172,7 @@ def _far(kernel: LoopKernel, access: Access, around: tuple[int, ...]) -> _Order 
     last = strides[axes[-1]]
     near = [axis for axis in axes[:-1] if strides[axis] in (1, -1)]
     crosses = axes[-1] == around[-1] and len(near) == 1
-    if not crosses or not isinstance(last, int) or abs(last) * itemsize < FAR_BYTES:
+    if not crosses or not isinstance(last, int) or abs(last) * itemsize < LINE_BYTES:
         return None
     edges = (kernel.axes[near[0]], sizes[-1])
     long = all(isinstance(n, int) and n >= LEAST_EDGE for n in edges)

@@ -37,7 +37,7 @@ from staticgrad.compiler.kernel_ir.walks import statements_of
 from staticgrad.ir.size import evaluate
 
 UNIT = 8  # rows of a tile of a product: a part is a whole number of them
-MOST_PARTS = 16
+MOST_REGIONS = 16
 LEAST_ROWS = 2 * UNIT
 LEAST_WORK = 100_000
 """Additions from which a region is made: about 15 us, in two halves. An LSTM's step
@@ -99,7 +99,7 @@ def _around(schedule: Schedule, values: Values, seed: int, start: int) -> Region
         first -= 1
     if stop - first < 2 or growing.work < LEAST_WORK:
         return None
-    rows = UNIT * -(-count // (UNIT * MOST_PARTS))
+    rows = UNIT * -(-count // (UNIT * MOST_REGIONS))
     per_row = tuple(growing.parts[k].per_row for k in range(first, stop))
     return Region(first, stop, rows, -(-count // rows), per_row)
 

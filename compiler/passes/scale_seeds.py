@@ -17,12 +17,11 @@ from staticgrad.compiler.passes.match import is_number, is_op
 from staticgrad.ir.graph import Graph, deriving, rebuilt, rewritten, topological
 from staticgrad.ir.node import Node, Tensor, seen_through
 from staticgrad.ir.op import View
-from staticgrad.ir.size import guessed, product
+from staticgrad.ir.size import MINIBATCH, guessed, product
 from staticgrad.ir.types import FLOAT32, FLOAT64
 from staticgrad.ops.named import named
 
-MINIBATCH = 32  # assumed for unknown sizes
-GAIN = 4  # elements no longer scaled per element scaled instead
+GAIN = 4  # elements that are scaled no more, for each one that is scaled instead
 
 LINEAR = frozenset("negative reduce_sum guarded_multiply guarded_divide divide".split())
 SUMS = frozenset(("add", "subtract"))

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from staticgrad.compiler.runtime import vm
 from staticgrad.compiler.runtime.scalar_reads import CODES
 from staticgrad.errors import CompilerBug
-from staticgrad.ir.node import bring_home
+from staticgrad.ir.storage import bring_home
 from staticgrad.ir.types import kind_of
 
 Array = npt.NDArray[Any]

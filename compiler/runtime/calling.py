@@ -26,7 +26,7 @@ from staticgrad.compiler.codegen.native_compile import symbol_of
 from staticgrad.compiler.host import numba_internals as internals
 from staticgrad.compiler.host.cache import default_cache, kernel_key
 from staticgrad.compiler.host.disk import stamp_of
-from staticgrad.ir.node import AWAY, bring_home
+from staticgrad.ir.storage import AWAY, bring_home
 
 Emit: TypeAlias = Callable[["_Calls"], None]
 

@@ -18,14 +18,12 @@ from staticgrad.compiler.codegen.llvm.pointers import (
     multiply_high,
     store_int64,
 )
+from staticgrad.ir.philox_rounds import MULTIPLIERS, ROUNDS, WEYL
 
-_MULTIPLIER_0 = np.uint64(0xD2511F53)
-_MULTIPLIER_1 = np.uint64(0xCD9E8D57)
-_WEYL_0 = np.uint64(0x9E3779B9)
-_WEYL_1 = np.uint64(0xBB67AE85)
+_MULTIPLIER_0, _MULTIPLIER_1 = map(np.uint64, MULTIPLIERS)
+_WEYL_0, _WEYL_1 = map(np.uint64, WEYL)
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
-_ROUNDS = 10
 
 
 @njit(nogil=True)
@@ -34,7 +32,7 @@ def philox(low: np.uint64, high: np.uint64, key: np.uint64) -> np.uint64:
     c0, c1 = low & _LOW, low >> _32
     c2, c3 = high & _LOW, high >> _32
     k0, k1 = key & _LOW, key >> _32
-    for _ in range(_ROUNDS):
+    for _ in range(ROUNDS):
         first, second = _MULTIPLIER_0 * c0, _MULTIPLIER_1 * c2
         c0, c1, c2, c3 = (
             (second >> _32) ^ c1 ^ k0,

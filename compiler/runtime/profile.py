@@ -24,7 +24,7 @@ from staticgrad.compiler.runtime import vm
 from staticgrad.compiler.runtime.calling import Machine
 from staticgrad.compiler.runtime.frame import Frame
 from staticgrad.compiler.runtime.instructions import Sized
-from staticgrad.ir.node import bring_home
+from staticgrad.ir.storage import bring_home
 
 WIDTH = 44  # of names in the table
 

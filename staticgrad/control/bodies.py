@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from staticgrad.ir.op import Leaf, View
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import TensorType
 from staticgrad.ops.leaves import INPUT, frozen
-from staticgrad.ops.random import inside_loop
+from staticgrad.ops.random import Drawing, inside_loop
 from staticgrad.trees import TreeDef, flatten, flatten_as
 
 BODY_INPUT = replace(INPUT)
@@ -41,14 +41,23 @@ class Traced:
     treedef: TreeDef
 
 
+Places = dict[tuple[int, int], Tensor]
+
+
+@dataclass(slots=True)
+class Tracing:
+    """What took the place of what a user's function made, and of what it captured.
+
+    By the number of a tensor's node and its index in it, which keep nothing alive.
+    """
+
+    made: Places = field(default_factory=dict)
+    captured: Places = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Graphs with equal inputs, of which the last are those for `captures`.
-
-    ``graph.shared["traced"]`` maps traced tensors to their replacements, by the number
-    of their node and their index in it, ``graph.shared["captured"]`` the placeholders
-    of captures: so tapping_in_bodies.py finds what the user knows.
-    """
+    """Graphs with equal inputs, of which the last are those for `captures`."""
 
     graphs: tuple[Graph, ...]
     captures: tuple[Tensor, ...]
@@ -111,7 +120,7 @@ def _inside(name: str) -> Iterator[None]:
     yield
     del graph.made[made:]
     for leaf, new in graph.updates[updates:]:
-        if leaf is not graph.shared.get("stream"):
+        if leaf is not graph.record(Drawing).stream:
             raise GraphError(
                 f"{name} requires a body without updates, got one of {leaf.name!r}; "
                 f"return the value and update outside{at(new.source)}"
@@ -144,13 +153,11 @@ def _graph(
     new = rewritten(inside, lambda node, _: None, captured, nested=False)
     graph = Graph.closed(inputs, [new.get(t, t) for t in tensors])
     made = {old: now for old, now in new.items() if old not in captured}
-    graph.shared["traced"] = _numbered(made)
-    graph.shared["captured"] = _numbered(captured)
+    graph.records[Tracing] = Tracing(_numbered(made), _numbered(captured))
     return graph
 
 
-def _numbered(places: Mapping[Tensor, Tensor]) -> dict[tuple[int, int], Tensor]:
-    """Return places by node number, which keeps no node alive."""
+def _numbered(places: Mapping[Tensor, Tensor]) -> Places:
     return {(old.node.number, old.index): now for old, now in places.items()}
 
 

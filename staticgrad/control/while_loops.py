@@ -161,7 +161,7 @@ def _closed(mark: int, position: Tensor, done: Settled, going: Tensor) -> Closed
         Graph.closed(step.inputs[1:], step.outputs[1:]),
     )
     for graph, whole in zip(graphs, closed.graphs, strict=True):
-        graph.shared.update(whole.shared)
+        graph.records.update(whole.records)
     return Closed(graphs, closed.captures)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from staticgrad.control.body_derivatives import InputNames, Step
-from staticgrad.ir.graph import Graph, rewritten, topological
+from staticgrad.ir.graph import Graph, depending, rewritten, topological
 from staticgrad.ir.node import Constant, Node, Tensor, seen_through
 from staticgrad.ir.op import Elementwise, IndexCheck, View
 from staticgrad.ir.size import product
@@ -73,13 +73,9 @@ def residuals(
 
     `kept` are forward tensors that have to be stacked in any case.
     """
-    nodes = topological(outputs)
-    later = set(seeds)
-    for node in nodes:
-        if any(t in later for t in node.inputs):
-            later.update(node.outputs)
+    later = depending(outputs, seeds)
     edge: dict[Tensor, None] = {t: None for t in outputs if t not in later}
-    for node in nodes:
+    for node in topological(outputs):
         if any(t in later for t in node.outputs):
             edge.update((t, None) for t in node.inputs if t not in later)
     return Residuals(step, _chosen(step, edge, kept))

@@ -19,6 +19,7 @@ from weakref import ref
 import numpy as np
 
 from staticgrad.custom.definition import CUSTOM
+from staticgrad.differentiate.dead_hooks import Hooks
 from staticgrad.errors import DTypeError, GraphError, ShapeError
 from staticgrad.ir.graph import apply, apply_multi, current_graph
 from staticgrad.ir.node import Tensor
@@ -70,7 +71,7 @@ def on_gradient(x: Any, *fns: Hook) -> Tensor:
     y = apply(CUSTOM, tensor, tensor, name="on_gradient", backward=backward)
     graph = current_graph()
     if graph is not None:
-        graph.shared.setdefault("hooks", []).append((tensor, ref(y), here()))
+        graph.record(Hooks).append((tensor, ref(y), here()))
     return y
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from staticgrad.control.bodies import Tracing
 from staticgrad.control.body_derivatives import InputNames
 from staticgrad.ir.graph import Graph, apply_multi, rewritten, topological
 from staticgrad.ir.node import Constant, Node, Tensor
@@ -49,10 +50,8 @@ def place_of(graph: Graph, tensor: Tensor) -> BodyPlace | None:
 
 
 def _twin(body: Graph, tensor: Tensor) -> Tensor:
-    """Return the traced tensor that replaced `tensor` in `body`."""
-    twins = body.shared.get("traced", {})
-    found: Tensor = twins.get((tensor.node.number, tensor.index), tensor)
-    return found
+    """What took the place of `tensor`."""
+    return body.record(Tracing).made.get((tensor.node.number, tensor.index), tensor)
 
 
 def _own(body: Graph) -> set[Tensor]:
@@ -64,7 +63,7 @@ def _made(body: Graph, tensor: Tensor) -> Tensor | None:
 
     A body has its inputs, but not tensors that only captures lead to.
     """
-    known, captured = _own(body), body.shared.get("captured", {})
+    known, captured = _own(body), body.record(Tracing).captured
     own: dict[Tensor, Tensor] = {}
     outer: dict[Tensor, Tensor] = {}
     for t in (t for node in topological([tensor]) for t in node.outputs):

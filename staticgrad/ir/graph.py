@@ -1,8 +1,8 @@
-"""Graphs: opened by users with ``with``, rewritten by passes.
+"""Graphs: the values that passes rewrite, and what users open with ``with``.
 
-A Graph is a frozen value once it is closed: inputs, outputs, updates. While it is open
-(inside ``with``) it collects inputs, updates and scopes. Nodes belong to no graph; a
-graph's nodes are those that its outputs and updates reach.
+A Graph is a frozen value: inputs, outputs, updates. An OpenGraph collects them, and
+names and scopes, inside ``with``. Nodes belong to no graph; a graph's nodes are those
+that its outputs and updates reach.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from contextvars import ContextVar
 from operator import attrgetter
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 from weakref import ReferenceType, ref
 
 import numpy.typing as npt
@@ -28,6 +28,7 @@ pictures = Later("staticgrad.pictures")  # a notebook asks a graph for its pictu
 
 
 Update = tuple[Stored, Tensor]
+Record = TypeVar("Record")
 
 
 class Precision(Protocol):
@@ -42,16 +43,73 @@ PRECISION: ContextVar[Precision | None] = ContextVar("precision", default=None)
 
 _is_weak = attrgetter("weak")
 
-_OPEN: ContextVar[Graph | None] = ContextVar("open graph", default=None)
+_OPEN: ContextVar[OpenGraph | None] = ContextVar("open graph", default=None)
 _SCOPE: ContextVar[str] = ContextVar("scope", default="")
 
 
 class Graph:
     """Computation: inputs, outputs and updates of stored leaves.
 
-    Users open one to build in; passes take one and give one. ``seed`` starts the
-    initial values of layers, ``dtype`` is the default of inputs, zeros, ones, eye and
-    linspace, ``amp`` a policy of mixed precision for what is built inside.
+    What makes a graph may keep a `record` with it; graphs made from it have none.
+    """
+
+    __slots__ = ("__weakref__", "_order", "inputs", "outputs", "records", "updates")
+
+    inputs: tuple[Input, ...]
+    outputs: tuple[Tensor, ...]
+    updates: tuple[Update, ...]
+    records: dict[type, Any]
+    _order: tuple[Node, ...] | None
+
+    @staticmethod
+    def closed(
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        updates: Sequence[Update] = (),
+    ) -> Graph:
+        """A finished graph, as passes make them."""
+        graph = Graph()
+        graph.inputs = tuple(inputs)  # type: ignore[arg-type]
+        graph.outputs = tuple(outputs)
+        graph.updates = tuple(updates)
+        graph.records = {}
+        graph._order = None
+        return graph
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{leaf.name}: {leaf.type}" for leaf in self.inputs)
+        return f"Graph({inputs or 'no inputs'})"
+
+    def record(self, kind: type[Record]) -> Record:
+        """The one `kind` that is kept with this graph, made when first asked for."""
+        return cast(Record, self.records.setdefault(kind, kind()))
+
+    @property
+    def roots(self) -> tuple[Tensor, ...]:
+        """Outputs and new values: everything that has to be computed."""
+        return self.outputs + tuple(new for _, new in self.updates)
+
+    def uses(self) -> Counter[Tensor]:
+        """How often each tensor is an input of a node or a root."""
+        found = Counter(tensor for node in self.nodes for tensor in node.inputs)
+        found.update(self.roots)
+        return found
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Every node that the roots reach, inputs before users; nested ones aside."""
+        if self._order is None:
+            self._order = topological(self.roots)
+        return self._order
+
+
+class OpenGraph(Graph):
+    """A graph that users build: ``with sg.Graph() as graph:``.
+
+    What is made inside belongs to it: inputs, updates, parameters and states. ``seed``
+    starts the initial values of layers, ``dtype`` is the default of inputs, zeros,
+    ones, eye and linspace, ``amp`` a policy of mixed precision for what is built
+    inside.
 
     >>> import staticgrad as sg
     >>> with sg.Graph(seed=0) as graph:
@@ -69,30 +127,17 @@ class Graph:
         self.seed = seed
         self.amp = amp
         self.dtype: DType = as_dtype(dtype)
-        self.inputs: tuple[Input, ...] = ()
-        self.outputs: tuple[Tensor, ...] = ()
-        self.updates: tuple[Update, ...] = ()
+        self.inputs = ()
+        self.outputs = ()
+        self.updates = ()
+        self.records = {}
+        self._order = None
         self.stored: tuple[Stored, ...] = ()
-        self.shared: dict[str, Any] = {}
         self.made: list[ReferenceType[Tensor]] = []
         self._token: Any = None
         self._precision: Any = None
-        self._order: tuple[Node, ...] | None = None
 
-    @staticmethod
-    def closed(
-        inputs: Sequence[Tensor],
-        outputs: Sequence[Tensor],
-        updates: Sequence[Update] = (),
-    ) -> Graph:
-        """Make a finished graph, for passes."""
-        graph = Graph()
-        graph.inputs = tuple(inputs)  # type: ignore[arg-type]
-        graph.outputs = tuple(outputs)
-        graph.updates = tuple(updates)
-        return graph
-
-    def __enter__(self) -> Graph:
+    def __enter__(self) -> OpenGraph:
         if self._token is not None:
             raise GraphError(
                 "Graph requires to be opened once at a time, got a second `with` "
@@ -116,22 +161,9 @@ class Graph:
         return f"Graph({inputs or 'no inputs'}; {stored})"
 
     @property
-    def roots(self) -> tuple[Tensor, ...]:
-        """Outputs and new values of leaves."""
-        return self.outputs + tuple(new for _, new in self.updates)
-
-    def uses(self) -> Counter[Tensor]:
-        """Count how often each tensor is an input of a node or a root."""
-        found = Counter(tensor for node in self.nodes for tensor in node.inputs)
-        found.update(self.roots)
-        return found
-
-    @property
     def nodes(self) -> tuple[Node, ...]:
-        """All nodes that the roots reach in topological order, without nested ones."""
-        if self._order is None or self._token is not None:
-            self._order = topological(self.roots)
-        return self._order
+        """Every node that the roots reach so far, inputs before users."""
+        return topological(self.roots)
 
     @property
     def parameters(self) -> dict[str, Parameter]:
@@ -192,8 +224,8 @@ class Graph:
         return next(candidate for candidate in numbered if candidate not in taken)
 
 
-def current_graph() -> Graph | None:
-    """Return the innermost open Graph, if there is one."""
+def current_graph() -> OpenGraph | None:
+    """The innermost open Graph, if there is one."""
     return _OPEN.get()
 
 
@@ -352,8 +384,17 @@ def topological(
     return tuple(order)
 
 
-def homes(roots: Iterable[Tensor]) -> tuple[Graph, ...]:
-    """Return the Graphs that own the leaves that `roots` reach, each once."""
+def depending(tensors: Iterable[Tensor], on: Iterable[Tensor]) -> set[Tensor]:
+    """`on`, and what of `tensors` and their makers is made of it."""
+    found = set(on)
+    for node in topological(tensors):
+        if not found.isdisjoint(node.inputs):
+            found.update(node.outputs)
+    return found
+
+
+def homes(roots: Iterable[Tensor]) -> tuple[OpenGraph, ...]:
+    """The Graphs in which the leaves that `roots` reach were made, each once."""
     found = (node.home for node in topological(roots))
     return tuple(dict.fromkeys(graph for graph in found if graph is not None))
 

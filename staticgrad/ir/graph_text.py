@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from staticgrad.ir.graph import Graph
-from staticgrad.ir.node import Node, Storage, Tensor
+from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import Leaf
+from staticgrad.ir.storage import Storage
 
 SHOWN_ELEMENTS = 8  # larger constants are shown by shape only
 

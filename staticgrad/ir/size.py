@@ -171,6 +171,10 @@ def symbols(dims: tuple[Dim, ...]) -> frozenset[str]:
     return frozenset().union(*names)
 
 
+TYPICAL_SIZE = 64  # of a symbol, where orders of computation are compared
+MINIBATCH = 32  # of a symbol that is most likely the number of examples in a step
+
+
 def guessed(dim: Dim, size: int) -> int:
     """Return the value of `dim` if each of its symbols is `size`.
 

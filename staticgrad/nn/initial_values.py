@@ -6,6 +6,7 @@ layer at the end leaves the ones before it as they were.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,13 @@ def filled(shape: tuple[int, ...], value: float) -> npt.NDArray[Any]:
     return np.full(shape, value, default_dtype())
 
 
+@dataclass(slots=True)
+class _Draws:
+    """How many initial values of a Graph were drawn."""
+
+    count: int = 0
+
+
 def _generator() -> tuple[np.random.Generator, DType]:
     graph = current_graph()
     if graph is None:
@@ -44,6 +52,7 @@ def _generator() -> tuple[np.random.Generator, DType]:
             "layer requires an open Graph, whose seed starts its initial values, got "
             f"none; make it inside `with sg.Graph(seed=0):`{at(here())}"
         )
-    draw = graph.shared.get("initial_draws", 0)
-    graph.shared["initial_draws"] = draw + 1
-    return np.random.default_rng([graph.seed % 2**64, draw]), graph.dtype
+    draws = graph.record(_Draws)
+    generator = np.random.default_rng([graph.seed % 2**64, draws.count])
+    draws.count += 1
+    return generator, graph.dtype

@@ -21,7 +21,7 @@ import numpy as np
 
 from staticgrad import ops
 from staticgrad.errors import GraphError, ShapeError
-from staticgrad.ir.graph import Graph, current_graph
+from staticgrad.ir.graph import OpenGraph, current_graph
 from staticgrad.ir.node import Parameter, State, Tensor
 from staticgrad.ir.size import Size, product
 from staticgrad.ir.source import at, here
@@ -184,9 +184,6 @@ class GroupNorm(Module):
         return group_norm(x, self.groups, self.weight, self.bias, self.eps)
 
 
-MOVES = "moves of running statistics"  # key in Graph.shared
-
-
 @dataclass(frozen=True, slots=True)
 class Move:
     """Statistics of one batch-norm call, and the running statistics they update.
@@ -205,6 +202,10 @@ class Move:
         """Return the running statistic after `old`, for a batch whose own is `new`."""
         moved = old * (1 - self.momentum) + self.momentum * new
         return moved.astype(old.dtype)
+
+
+class Moves(list[Move]):
+    """The moves of running statistics in a Graph, in order."""
 
 
 class _BatchNorm(Module):
@@ -261,7 +262,7 @@ class _BatchNorm(Module):
         )
         _keep(graph, move, self.running_mean, mean)
         _keep(graph, move, self.running_var, spread)
-        graph.shared.setdefault(MOVES, []).append(move)
+        graph.record(Moves).append(move)
         centre = ops.by_mode(train=mean, eval=self.running_mean.astype(mean.dtype))
         scale = ops.by_mode(train=variance, eval=self.running_var.astype(mean.dtype))
         y = (wide - _row(centre, x)) * _row(ops.rsqrt(scale + self.eps), x)
@@ -269,8 +270,8 @@ class _BatchNorm(Module):
         return y.astype(x.dtype) if is_half(x.dtype) else y
 
 
-def _keep(graph: Graph, move: Move, state: State, new: Tensor) -> None:
-    """Update a running statistic towards `new`, once for each call of the layer."""
+def _keep(graph: OpenGraph, move: Move, state: State, new: Tensor) -> None:
+    """Move a running statistic towards `new`; again for each call of the layer."""
     old = graph.pending(state)
     moved = move.towards(state if old is None else old, ops.stop_gradient(new))
     graph.replace_update(state, ops.by_mode(train=moved, eval=state))

@@ -76,7 +76,7 @@ _public = {n: f for n, f in globals().items() if isinstance(f, FunctionType)}
 if not TYPE_CHECKING:  # type checkers see it from the names that the modules list
     __all__ = sorted(["linalg", "random", *_public])
 
-methods.install(Tensor, _public)
+methods.install(Tensor)
 methods.install_sizes(Size)
 protocol.fill(_public)
 protocol.fill({name: vars(linalg)[name] for name in linalg.__all__}, "linalg.")

@@ -23,13 +23,13 @@ from staticgrad.ir.node import (
     Node,
     Parameter,
     State,
-    Storage,
     Stored,
     Tensor,
 )
 from staticgrad.ir.op import Leaf, Op, define
 from staticgrad.ir.size import Dim, Shape, Size
 from staticgrad.ir.source import at, here
+from staticgrad.ir.storage import Storage
 from staticgrad.ir.types import (
     FLOAT64,
     INT64,

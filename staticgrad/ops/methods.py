@@ -1,13 +1,16 @@
 """The operators and methods of Tensor, installed by `install`.
 
-Their declarations for type checkers are in node.py. What would ask a Tensor for its
-value (``if``, ``float``, ``np.asarray``) raises an error that says what to do instead.
+Type checkers take the class Methods for a base of Tensor; its operators have declared
+types, because other modules use them before a type checker has seen this one. What
+would ask a Tensor for its value (``if``, ``float``, ``np.asarray``) raises an error
+that says what to do instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 
@@ -15,8 +18,9 @@ from staticgrad.errors import GraphError
 from staticgrad.ir.node import Stored, Tensor
 from staticgrad.ir.size import Dim, Size
 from staticgrad.ir.source import at, here
-from staticgrad.ops import leaves
+from staticgrad.ops import leaves, promotion
 from staticgrad.ops.elementwise import (
+    activations,
     arithmetic,
     compare,
     division,
@@ -26,19 +30,22 @@ from staticgrad.ops.elementwise import (
     signs,
 )
 from staticgrad.ops.linear import matrix_products
-from staticgrad.ops.movement import indexing, reshaping
+from staticgrad.ops.movement import diagonals, indexing, repetition, reshaping
 from staticgrad.ops.movement.indexed_updates import at_of
 from staticgrad.ops.promotion import as_tensor
 from staticgrad.ops.protocol import EQUIVALENTS, array_function, array_ufunc
-from staticgrad.ops.reductions import statistics
+from staticgrad.ops.reductions import reduce, scans, segments, sorting, statistics
 from staticgrad.ops.rules import shape_error
 
 Binary = Callable[[Any, Any], Any]
+Infix = Callable[[Any, Any], Tensor]
+Unary = Callable[[Any], Tensor]
+Read = TypeVar("Read")
 ARRAY_LIKE = (Tensor, np.ndarray, np.generic, bool, int, float, list, tuple, Size)
 
 
-def _operator(function: Binary) -> Binary:
-    """Return `function` as an operator that defers to other classes' own operators."""
+def _operator(function: Binary) -> Infix:
+    """`function` as an operator: arguments of other kinds are left to their class."""
 
     def run(self: Tensor, other: Any) -> Any:
         if not _is_array_like(other):
@@ -48,7 +55,7 @@ def _operator(function: Binary) -> Binary:
     return run
 
 
-def _reflected(function: Binary) -> Binary:
+def _reflected(function: Binary) -> Infix:
     def run(self: Tensor, other: Any) -> Any:
         if not _is_array_like(other):
             return NotImplemented
@@ -59,32 +66,6 @@ def _reflected(function: Binary) -> Binary:
 
 def _is_array_like(value: object) -> bool:
     return isinstance(value, ARRAY_LIKE)
-
-
-OPERATORS: dict[str, Binary] = {
-    "add": arithmetic.add,
-    "sub": arithmetic.subtract,
-    "mul": arithmetic.multiply,
-    "truediv": division.divide,
-    "floordiv": division.floor_divide,
-    "mod": division.remainder,
-    "pow": powers.power,
-    "matmul": matrix_products.matmul,
-    "and": integers.bitwise_and,
-    "or": integers.bitwise_or,
-    "xor": integers.bitwise_xor,
-    "lshift": integers.left_shift,
-    "rshift": integers.right_shift,
-}
-
-COMPARISONS: dict[str, Binary] = {
-    "eq": compare.equal,
-    "ne": compare.not_equal,
-    "lt": compare.less,
-    "le": compare.less_equal,
-    "gt": compare.greater,
-    "ge": compare.greater_equal,
-}
 
 
 def _divmod(self: Tensor, other: Any) -> tuple[Tensor, Tensor]:
@@ -238,22 +219,106 @@ def _missing(self: Tensor, name: str) -> NoReturn:
     raise AttributeError(f"{text}; {advice}{at(here())}" if advice else text)
 
 
-METHODS: dict[str, Any] = {
+def _attribute(read: Callable[[Tensor], Read]) -> Read:
+    """A property, which type checkers take for what it gives."""
+    return property(read)  # type: ignore[return-value]
+
+
+class Methods:
+    """What a Tensor has beside its type; a base of Tensor for type checkers."""
+
+    __add__: ClassVar[Infix] = _operator(arithmetic.add)
+    __radd__: ClassVar[Infix] = _reflected(arithmetic.add)
+    __sub__: ClassVar[Infix] = _operator(arithmetic.subtract)
+    __rsub__: ClassVar[Infix] = _reflected(arithmetic.subtract)
+    __mul__: ClassVar[Infix] = _operator(arithmetic.multiply)
+    __rmul__: ClassVar[Infix] = _reflected(arithmetic.multiply)
+    __truediv__: ClassVar[Infix] = _operator(division.divide)
+    __rtruediv__: ClassVar[Infix] = _reflected(division.divide)
+    __floordiv__: ClassVar[Infix] = _operator(division.floor_divide)
+    __rfloordiv__: ClassVar[Infix] = _reflected(division.floor_divide)
+    __mod__: ClassVar[Infix] = _operator(division.remainder)
+    __rmod__: ClassVar[Infix] = _reflected(division.remainder)
+    __pow__: ClassVar[Infix] = _operator(powers.power)
+    __rpow__: ClassVar[Infix] = _reflected(powers.power)
+    __matmul__: ClassVar[Infix] = _operator(matrix_products.matmul)
+    __rmatmul__: ClassVar[Infix] = _reflected(matrix_products.matmul)
+    __and__: ClassVar[Infix] = _operator(integers.bitwise_and)
+    __rand__: ClassVar[Infix] = _reflected(integers.bitwise_and)
+    __or__: ClassVar[Infix] = _operator(integers.bitwise_or)
+    __ror__: ClassVar[Infix] = _reflected(integers.bitwise_or)
+    __xor__: ClassVar[Infix] = _operator(integers.bitwise_xor)
+    __rxor__: ClassVar[Infix] = _reflected(integers.bitwise_xor)
+    __lshift__: ClassVar[Infix] = _operator(integers.left_shift)
+    __rlshift__: ClassVar[Infix] = _reflected(integers.left_shift)
+    __rshift__: ClassVar[Infix] = _operator(integers.right_shift)
+    __rrshift__: ClassVar[Infix] = _reflected(integers.right_shift)
+    __eq__: ClassVar[Infix] = _operator(compare.equal)  # type: ignore[assignment]
+    __ne__: ClassVar[Infix] = _operator(compare.not_equal)  # type: ignore[assignment]
+    __lt__: ClassVar[Infix] = _operator(compare.less)
+    __le__: ClassVar[Infix] = _operator(compare.less_equal)
+    __gt__: ClassVar[Infix] = _operator(compare.greater)
+    __ge__: ClassVar[Infix] = _operator(compare.greater_equal)
+    __hash__ = object.__hash__
+    __neg__: ClassVar[Unary] = arithmetic.negative
+    __pos__: ClassVar[Unary] = arithmetic.positive
+    __abs__: ClassVar[Unary] = arithmetic.absolute
+    __invert__: ClassVar[Unary] = integers.invert
+    __round__ = functions.round
+    __divmod__ = _divmod
+    __getitem__ = indexing.getitem
+    __len__ = _length
+    __iter__ = _iterate
+    astype = promotion.astype
+    reshape = _reshape
+    transpose = _transpose
+    swapaxes = reshaping.swapaxes
+    squeeze = reshaping.squeeze
+    ravel = reshaping.ravel
+    flatten = _flatten
+    sum = reduce.sum
+    prod = reduce.prod
+    max = reduce.max
+    min = reduce.min
+    all = reduce.all
+    any = reduce.any
+    mean = statistics.mean
+    var = statistics.var
+    std = statistics.std
+    argmax = statistics.argmax
+    argmin = statistics.argmin
+    argsort = sorting.argsort
+    clip = activations.clip
+    round = functions.round
+    dot = matrix_products.dot
+    take = indexing.take
+    cumsum = scans.cumsum
+    cumprod = scans.cumprod
+    diagonal = diagonals.diagonal
+    trace = diagonals.trace
+    repeat = repetition.repeat
+    searchsorted = segments.searchsorted
+    conj = signs.conjugate
+    conjugate = signs.conjugate
+    copy = _copy
+    T = _attribute(reshaping.transpose)
+    mT = _attribute(reshaping.matrix_transpose)
+    at = _attribute(at_of)
+    size = _attribute(_size)
+    real = _attribute(signs.real)
+    imag = _attribute(signs.imag)
+    itemsize = _attribute(lambda self: self.dtype.itemsize)
+    nbytes = _attribute(lambda self: _size(self) * self.dtype.itemsize)
+
+
+# Not for type checkers, which are to report what asks a Tensor for its value.
+HIDDEN: dict[str, Any] = {
     "__getattr__": _missing,
-    "__neg__": arithmetic.negative,
-    "__pos__": arithmetic.positive,
-    "__abs__": arithmetic.absolute,
-    "__invert__": integers.invert,
-    "__round__": functions.round,
     "__format__": _format,
     "__reduce__": _not_pickled,
     "__copy__": _copy,
     "__deepcopy__": _deep_copy,
-    "__divmod__": _divmod,
-    "__getitem__": indexing.getitem,
     "__setitem__": _setitem,
-    "__len__": _length,
-    "__iter__": _iterate,
     "__bool__": _bool,
     "__float__": _valued("float"),
     "__int__": _valued("int"),
@@ -262,37 +327,19 @@ METHODS: dict[str, Any] = {
     "__array__": _array,
     "__array_ufunc__": array_ufunc,
     "__array_function__": array_function,
-    "T": property(reshaping.transpose),
-    "mT": property(reshaping.matrix_transpose),
-    "at": property(at_of),
-    "size": property(_size),
     "item": _valued("item()", GraphError),
     "tolist": _valued("tolist()", GraphError),
-    "reshape": _reshape,
-    "transpose": _transpose,
-    "flatten": _flatten,
-    "real": property(signs.real),
-    "imag": property(signs.imag),
-    "copy": _copy,
-    "itemsize": property(lambda self: self.dtype.itemsize),
-    "nbytes": property(lambda self: _size(self) * self.dtype.itemsize),
 }
 
 
-def _of_size(exact: Binary | None, function: Binary) -> Binary:
-    """Return an operator of symbolic sizes: `exact` for sizes, else of tensors."""
+def _of_size(exact: Binary | None, method: Binary) -> Binary:
+    """An operator of a symbolic size: `exact` among sizes, else that of tensors."""
 
     def run(self: Size, other: Any) -> Any:
         result = NotImplemented if exact is None else exact(self, other)
-        if result is NotImplemented and _is_array_like(other):
-            return function(self, other)
-        return result
+        return method(self, other) if result is NotImplemented else result
 
     return run
-
-
-def _swapped(function: Binary) -> Binary:
-    return lambda x, y: function(y, x)
 
 
 def _size_ufunc(
@@ -308,9 +355,16 @@ def _size_ufunc(
     return getattr(second, names[1])(first)
 
 
-# ufunc -> the methods of its first and second argument
-SIZE_OPERATORS = {
-    **{f.__name__: (f"__{n}__", f"__r{n}__") for n, f in list(OPERATORS.items())[:7]},
+_SIZE_ARITHMETIC = {
+    ufunc: (f"__{name}__", f"__r{name}__")
+    for ufunc, name in (
+        ("add", "add"), ("subtract", "sub"), ("multiply", "mul"), ("divide", "truediv"),
+        ("floor_divide", "floordiv"), ("remainder", "mod"), ("power", "pow"),
+    )
+}  # fmt: skip
+
+# from a ufunc to the methods of its first and its second argument
+SIZE_OPERATORS = _SIZE_ARITHMETIC | {
     "equal": ("__eq__", "__eq__"),
     "not_equal": ("__ne__", "__ne__"),
 }
@@ -329,27 +383,16 @@ def install_sizes(kind: type[Size]) -> None:
 
     So does a comparison: only whether two sizes are equal for all values is known.
     """
-    for name, function in list(OPERATORS.items())[:7]:
-        for prefix, run in (("", function), ("r", _swapped(function))):
-            dunder = f"__{prefix}{name}__"
-            setattr(kind, dunder, _of_size(getattr(kind, dunder, None), run))
-    for name in ("lt", "le", "gt", "ge"):
-        setattr(kind, f"__{name}__", _of_size(None, COMPARISONS[name]))
+    arithmetic_names = chain(*_SIZE_ARITHMETIC.values())
+    for name in (*arithmetic_names, "__lt__", "__le__", "__gt__", "__ge__"):
+        setattr(kind, name, _of_size(getattr(kind, name, None), getattr(Methods, name)))
     kind.__index__ = _size_index  # type: ignore[attr-defined]
     kind.__array_ufunc__ = _size_ufunc  # type: ignore[attr-defined]
 
 
-def install(kind: type[Tensor], public: Mapping[str, Callable[..., Any]]) -> None:
-    """Give `kind` its operators and methods: METHODS, and NumPy's that are `public`.
-
-    But for sort, which changes an array.
-    """
-    for name in (vars(np.ndarray).keys() & public) - {"sort"}:
-        setattr(kind, name, public[name])
-    for name, function in OPERATORS.items():
-        setattr(kind, f"__{name}__", _operator(function))
-        setattr(kind, f"__r{name}__", _reflected(function))
-    for name, function in COMPARISONS.items():
-        setattr(kind, f"__{name}__", _operator(function))
-    for name, method in METHODS.items():
-        setattr(kind, name, method)
+def install(kind: type[Tensor]) -> None:
+    """Give `kind` its operators and methods."""
+    of_every_class = vars(type("", (), {}))
+    for name, method in (vars(Methods) | HIDDEN).items():
+        if name not in of_every_class:
+            setattr(kind, name, method)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.ir.graph import Graph
+from staticgrad.ir.graph import Graph, OpenGraph
 from staticgrad.ir.node import Constant, Node, Stored, Tensor
 from staticgrad.ir.op import Control
 
@@ -97,11 +97,11 @@ def as_graph(
     A graph that users opened has no outputs: its unused tensors and its inputs are
     shown instead.
     """
-    if isinstance(shown, Graph):
-        if shown.outputs:
-            return shown
+    if isinstance(shown, OpenGraph) and not shown.outputs:
         gc.collect()  # tensors that nobody holds are in cycles until then
         return Graph.closed(shown.inputs, shown.ends, shown.updates)
+    if isinstance(shown, Graph):
+        return shown
     if isinstance(shown, Tensor):
         return Graph.closed((), (shown,))
     values: Iterable[Any] = shown.values() if isinstance(shown, Mapping) else shown

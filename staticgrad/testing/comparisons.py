@@ -10,7 +10,7 @@ import numpy as np
 
 from staticgrad.compiler.runtime.targets.reference import run
 from staticgrad.differentiate.gradients import jvp, vjp
-from staticgrad.ir.graph import Graph
+from staticgrad.ir.graph import Graph, OpenGraph
 from staticgrad.ir.node import Input, Tensor
 from staticgrad.ops.leaves import input as make_input
 from staticgrad.testing.differences import (
@@ -108,8 +108,8 @@ def outputs_of(
     axes: Sequence[int | None] | None = None,
     size: str | None = None,
 ) -> list[Array]:
-    """Return the outputs of a function of arrays; `axes` are of the symbolic `size`."""
-    with Graph():
+    """The outputs of a function of arrays; `axes` are of the symbolic `size`."""
+    with OpenGraph():
         leaves = [
             make_input(f"argument_{k}", _named_axis(a.shape, axis, size), a.dtype)
             for k, (a, axis) in enumerate(

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from staticgrad.compiler.runtime.targets.reference import run
 from staticgrad.differentiate.gradients import grad, substitute
 from staticgrad.errors import DTypeError, GraphError
-from staticgrad.ir.graph import Graph, topological
+from staticgrad.ir.graph import Graph, OpenGraph, topological
 from staticgrad.ir.node import Input, Stored, Tensor
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import FLOAT64, is_float
@@ -76,7 +76,7 @@ def of_function(
 ) -> tuple[list[Input], list[Tensor], dict[str, Array]]:
     """Return float inputs, outputs, and the arrays by the names of the inputs."""
     arrays = [np.asarray(arg) for arg in args]
-    with Graph():
+    with OpenGraph():
         leaves = [
             make_input(f"argument_{k}", array.shape, array.dtype)
             for k, array in enumerate(arrays)
@@ -105,7 +105,7 @@ def _as_input(x: Any, position: int, values: dict[str, Array]) -> Input:
             f"gradcheck requires inputs and parameters in wrt, got {x!r}; give the "
             f"leaves that it is computed from{at(here())}"
         )
-    with Graph():
+    with OpenGraph():
         leaf = make_input(f"_wrt_{position}", x.shape, x.dtype)
     values[leaf.name] = x.value
     return leaf
@@ -177,8 +177,8 @@ def inputs_of(outputs: Sequence[Tensor]) -> list[Input]:
 
 
 def new_inputs(name: str, like: Sequence[Tensor]) -> list[Input]:
-    """Return an input of the type of each tensor."""
-    with Graph():
+    """An input of the type of each tensor."""
+    with OpenGraph():
         return [make_input(f"{name}_{k}", t.shape, t.dtype) for k, t in enumerate(like)]
 
 

@@ -17,6 +17,7 @@ from staticgrad.errors import GraphError
 from staticgrad.ir.graph import homes
 from staticgrad.ir.node import Parameter, Tensor
 from staticgrad.ir.source import at, here
+from staticgrad.ops.random import Drawing
 from staticgrad.optim import Clip, Optimizer
 from staticgrad.train.amp import LossScale, Pair, all_finite, where_finite
 
@@ -154,11 +155,8 @@ def gated(ok: Tensor | None, pairs: Sequence[Pair]) -> list[Pair]:
     """Return updates that apply only if `ok`; random streams always advance."""
     if ok is None:
         return list(pairs)
-    streams = {
-        graph.shared["stream"]
-        for graph in homes([new for _, new in pairs])
-        if "stream" in graph.shared
-    }
+    graphs = homes([new for _, new in pairs])
+    streams = {graph.record(Drawing).stream for graph in graphs}
     free = [pair for pair in pairs if pair[0] in streams]
     bound = [pair for pair in pairs if pair[0] not in streams]
     return [*free, *where_finite(ok, bound)]

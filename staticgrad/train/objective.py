@@ -20,7 +20,7 @@ from staticgrad.ir.graph import homes, topological
 from staticgrad.ir.node import Input, Parameter, Stored, Tensor
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import FLOAT32, is_float, is_half
-from staticgrad.nn.normalisation import MOVES, Move
+from staticgrad.nn.normalisation import Move, Moves
 from staticgrad.ops.named import named
 from staticgrad.optim import Optimizer
 from staticgrad.train.accumulation import Accumulator, Moments, moved
@@ -317,7 +317,7 @@ def _shared_out(reported: Sequence[Mapping[str, Tensor]]) -> list[list[Pair]]:
 def _moves(reported: Sequence[Mapping[str, Tensor]]) -> list[Move]:
     """How batch norms in the graphs of `reported` move their running statistics."""
     graphs = dict.fromkeys(g for part in reported for g in homes(part.values()))
-    return [move for graph in graphs for move in graph.shared.get(MOVES, ())]
+    return [move for graph in graphs for move in graph.record(Moves)]
 
 
 def _pairs(phase: Phase) -> tuple[Pair, ...]:

@@ -10,7 +10,7 @@ it takes. So do examples of a loop that may fail on what is done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -19,7 +19,7 @@ from staticgrad.control.bodies import placeholder
 from staticgrad.control.body_derivatives import Step, zeros
 from staticgrad.control.records import REPLAY, SCAN, SWITCH, WHILE
 from staticgrad.control.reversal import rooms_of
-from staticgrad.ir.graph import Graph, apply_multi, rebuilt, topological
+from staticgrad.ir.graph import Graph, apply_multi, depending, rebuilt, topological
 from staticgrad.ir.node import Node, Tensor
 from staticgrad.ir.op import (
     Control,
@@ -72,21 +72,12 @@ def _swapped(x: Tensor) -> Tensor:
     return transposed(x, (1, 0, *range(2, x.ndim)))
 
 
-def dependent(tensors: Sequence[Tensor], examples: Collection[Tensor]) -> set[Tensor]:
-    """Those that `tensors` reach and that depend on `examples`."""
-    found = set(examples)
-    for node in topological(tensors):
-        if any(t in found for t in node.inputs):
-            found.update(node.outputs)
-    return found
-
-
 def _with_carries(
     carries: Sequence[Tensor], new: Sequence[Tensor], flagged: set[Tensor]
 ) -> set[Tensor]:
     """Return `flagged` and the carries that depend on them after any steps."""
     while True:
-        reached = dependent(new, flagged)
+        reached = depending(new, flagged)
         pairs = zip(carries, new, strict=True)
         more = {c for c, n in pairs if n in reached} - flagged
         if not more:
@@ -143,7 +134,7 @@ def _while(node: Node, inputs: Batched, n: Dim, inner: Inner) -> Sequence[Tensor
     flagged = _with_carries(own[:count], graph.outputs, starts)
     asked = {a for a, t in zip(condition.inputs, own, strict=True) if t in flagged}
     (going,) = condition.outputs
-    if going in dependent([going], set(asked)):
+    if going in depending([going], set(asked)):
         if _can_fail(node):
             return _by_rows(node, inputs, n)
         flagged |= set(own[:count])

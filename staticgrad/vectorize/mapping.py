@@ -16,7 +16,7 @@ from typing import Any
 from weakref import ref
 
 from staticgrad.errors import GraphError, ShapeError
-from staticgrad.ir.graph import Update, current_graph
+from staticgrad.ir.graph import Update, current_graph, depending
 from staticgrad.ir.node import Input, Node, Tensor
 from staticgrad.ir.size import Dim
 from staticgrad.ir.source import DERIVED, at, here
@@ -26,7 +26,6 @@ from staticgrad.ops.movement.views import transposed
 from staticgrad.ops.promotion import as_tensor
 from staticgrad.trees import TreeDef, flatten, unflatten
 from staticgrad.vectorize.batch_rules import batched
-from staticgrad.vectorize.control_rules import dependent
 from staticgrad.vectorize.example_axis import with_example_axis
 
 
@@ -199,7 +198,7 @@ def _tracing(examples: Collection[Tensor]) -> Iterator[None]:
     _check_updates(graph.updates[updates:], examples)
     new = [(made_, made_()) for made_ in graph.made[made:]]
     alive = [t for _, t in new if t is not None]
-    inside = dependent(alive, examples)
+    inside = depending(alive, examples)
     graph.made[made:] = [r for r, t in new if t is not None and t not in inside]
 
 
@@ -212,7 +211,7 @@ def _note(before: Sequence[Tensor], results: Sequence[Tensor]) -> None:
 
 
 def _check_updates(updates: Sequence[Update], examples: Collection[Tensor]) -> None:
-    inside = dependent([new for _, new in updates], examples)
+    inside = depending([new for _, new in updates], examples)
     for leaf, new in updates:
         if new in inside:
             raise GraphError(

@@ -7,6 +7,7 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.ir.alignment import aligned_empty
+from staticgrad.ir.graph import Graph
 
 
 def test_input_shapes():
@@ -206,3 +207,14 @@ def test_large_arrays_begin_elsewhere_in_a_page():
     for number, array in enumerate(large):
         array[...] = number
     assert all((array == number).all() for number, array in enumerate(large))
+
+
+def test_a_record_is_kept_with_its_graph_alone():
+    with sg.Graph() as graph:
+        x = sg.input("x", (2,))
+    graph.record(list).append(x)
+    assert graph.record(list)[0] is x
+    closed = Graph.closed(graph.inputs, (x,))
+    assert isinstance(graph, Graph)
+    assert closed.record(list) == []
+    assert closed.nodes is closed.nodes

@@ -13,6 +13,7 @@ import pytest
 from tolerances import assert_near
 
 import staticgrad as sg
+from staticgrad.ops.random import Drawing
 
 FILE = Path(__file__).name
 
@@ -463,7 +464,7 @@ def test_dropout_draws_alike_when_an_error_is_traced(target):
         kept = sg.nn.Dropout(0.5)(x * w)
         loss = sg.mean(sg.log(kept))
     trainer = sg.Trainer(loss, sg.optim.SGD(0.1), target=target)
-    stream = w.node.home.shared["stream"]
+    stream = w.node.home.record(Drawing).stream
     before = stream.value
     with raises(sg.NonFiniteError, "log made the first -inf"):
         trainer.step(x=np.ones(100))

@@ -9,7 +9,7 @@ import scipy.special
 
 import staticgrad as sg
 from staticgrad.ir.node import Tensor
-from staticgrad.ops import protocol
+from staticgrad.ops import methods, protocol
 
 VALUE = np.array([[0.25, 1.5, -2.0], [3.0, -0.5, 0.75]])
 
@@ -207,6 +207,14 @@ def test_methods():
         assert got.shape == np.shape(want)
     assert (x.size, len(x), x.ndim) == (6, 2, 2)
     assert [row.shape for row in x] == [(3,), (3,)]
+
+
+def test_all_that_type_checkers_see_is_installed():
+    assert Tensor.__bases__ == (object,)
+    installed = {n for n in vars(methods.Methods) if vars(Tensor).get(n) is not None}
+    assert vars(methods.Methods).keys() - installed == {"__dict__"}
+    assert "item" in vars(Tensor)
+    assert not hasattr(methods.Methods, "item")
 
 
 def test_hash_and_identity_survive():

@@ -6,7 +6,8 @@ import pytest
 import staticgrad as sg
 from staticgrad.compiler.runtime.targets import reference
 from staticgrad.errors import DTypeError, GraphError, ShapeError
-from staticgrad.ir.graph import Graph, scope
+from staticgrad.ir.graph import OpenGraph as Graph
+from staticgrad.ir.graph import scope
 from staticgrad.ops.random import layer_key
 from staticgrad.ops.random.philox import philox
 

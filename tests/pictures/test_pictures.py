@@ -14,7 +14,8 @@ import staticgrad as sg
 from staticgrad.compiler.kernel_ir.kernels import LoopKernel, Operand, Site
 from staticgrad.compiler.kernel_ir.plan import Plan
 from staticgrad.compiler.kernel_ir.schedule import Buffer, Schedule
-from staticgrad.ir.graph import Graph, scope
+from staticgrad.ir.graph import OpenGraph as Graph
+from staticgrad.ir.graph import scope
 from staticgrad.ir.types import FLOAT32
 from staticgrad.pictures import graph_picture as graph_pictures
 from staticgrad.pictures import (

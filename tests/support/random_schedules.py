@@ -19,9 +19,10 @@ from staticgrad.compiler.kernel_ir.kernels import (
 )
 from staticgrad.compiler.kernel_ir.schedule import Buffer, Schedule
 from staticgrad.ir.expression import parse
-from staticgrad.ir.node import Node, Parameter, Storage
+from staticgrad.ir.node import Node, Parameter
 from staticgrad.ir.op import Leaf, Op
 from staticgrad.ir.size import product
+from staticgrad.ir.storage import Storage
 from staticgrad.ir.types import TensorType
 
 F32 = np.dtype(np.float32)

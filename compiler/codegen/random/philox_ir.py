@@ -1,9 +1,8 @@
 """Philox4x32-10: random words as a pure function of key and counter.
 
-J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as
-1, 2, 3", SC 2011. A key of staticgrad is four words (k0, k1, k2, k3): Philox's key
-(k0, k1) and the upper half of its counter. Word i of a key is word i % 4 of the block
-with counter i // 4 (draws_ir.py says what is made of them).
+The rounds are in philox_rounds.py. A key of staticgrad is four words (k0, k1, k2,
+k3): Philox's key (k0, k1) and the upper half of its counter. Word i of a key is word
+i % 4 of the block with counter i // 4 (draws_ir.py says what is made of them).
 
 Many blocks at once lie in 64-bit lanes: a round then is two products of the lower
 halves (vpmuludq), two shifts and two exclusive ors of three. What the upper halves hold
@@ -13,20 +12,19 @@ besides is dropped by the next product.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
 
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value
+from staticgrad.ir.philox_rounds import philox_rounds
 
 LANES = 8
 """Blocks at a time: one vector of AVX-512, two of AVX2."""
 
 _WORD, _LONG = ir.IntType(32), ir.IntType(64)
 _WIDE = ir.VectorType(_LONG, LANES)
-_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-_WEYL = (0x9E3779B9, 0xBB67AE85)
-_ROUNDS = 10
 _LOW = 0xFFFFFFFF
 
 
@@ -34,32 +32,26 @@ def _word(value: int) -> Value:
     return ir.Constant(_WORD, value - (1 << 32) if value >> 31 else value)
 
 
-def philox(b: Any, counter: Sequence[Value], key: Sequence[Value]) -> list[Value]:
-    """Emit the four words of one block."""
-    c, k = list(counter), list(key)
-    for number in range(_ROUNDS):
-        k = _next_key(b, k) if number else k
-        high0, low0 = _multiply(b, c[0], _MULTIPLIERS[0])
-        high1, low1 = _multiply(b, c[2], _MULTIPLIERS[1])
-        first = b.xor(b.xor(high1, c[1]), k[0])
-        third = b.xor(b.xor(high0, c[3]), k[1])
-        c = [first, low1, third, low0]
-    return c
+def philox(b: Any, counter: Sequence[Value], key: Sequence[Value]) -> Sequence[Value]:
+    """The four words of one block."""
+
+    def multiply(x: Value, constant: int) -> tuple[Value, Value]:
+        product = b.mul(b.zext(x, _LONG), ir.Constant(_LONG, constant))
+        high = b.trunc(b.lshr(product, ir.Constant(_LONG, 32)), _WORD)
+        return high, b.trunc(product, _WORD)
+
+    def mix(x: Value, y: Value, k: Value) -> Value:
+        return b.xor(b.xor(x, y), k)
+
+    return philox_rounds(counter, key, multiply, mix, partial(_add, b))
 
 
-def _next_key(b: Any, key: Sequence[Value]) -> list[Value]:
-    return [b.add(part, _word(step)) for part, step in zip(key, _WEYL, strict=True)]
+def _add(b: Any, x: Value, constant: int) -> Value:
+    return b.add(x, _word(constant))
 
 
-def _multiply(b: Any, x: Value, constant: int) -> tuple[Value, Value]:
-    """Return the high and the low word of a product."""
-    product = b.mul(b.zext(x, _LONG), ir.Constant(_LONG, constant))
-    high = b.trunc(b.lshr(product, ir.Constant(_LONG, 32)), _WORD)
-    return high, b.trunc(product, _WORD)
-
-
-def block(b: Any, key: Sequence[Value], number: Value) -> list[Value]:
-    """Emit the four words of block `number`, an int64, of a key."""
+def block(b: Any, key: Sequence[Value], number: Value) -> Sequence[Value]:
+    """The four words of block `number`, an int64, of a key."""
     low = b.trunc(number, _WORD)
     high = b.trunc(b.lshr(number, ir.Constant(_LONG, 32)), _WORD)
     return philox(b, (low, high, key[2], key[3]), key[:2])
@@ -85,16 +77,16 @@ def lanes(b: Any, key: Sequence[Value], number: Value) -> tuple[Value, Value]:
     counts = ir.Constant(_WIDE, list(range(LANES)))
     blocks = b.add(_spread(b, number), counts)
     upper = [_spread(b, b.zext(part, _LONG)) for part in key[2:]]
-    c = [blocks, b.lshr(blocks, _splat(32)), *upper]
-    k = list(key[:2])
-    for turn in range(_ROUNDS):
-        k = _next_key(b, k) if turn else k
-        spread = [_spread(b, b.zext(part, _LONG)) for part in k]
-        p0 = b.mul(_lower(b, c[0]), _splat(_MULTIPLIERS[0]))
-        p1 = b.mul(_lower(b, c[2]), _splat(_MULTIPLIERS[1]))
-        first = b.xor(b.xor(b.lshr(p1, _splat(32)), c[1]), spread[0])
-        third = b.xor(b.xor(b.lshr(p0, _splat(32)), c[3]), spread[1])
-        c = [first, p1, third, p0]
+
+    def multiply(x: Value, constant: int) -> tuple[Value, Value]:
+        product = b.mul(b.and_(x, _splat(_LOW)), _splat(constant))
+        return b.lshr(product, _splat(32)), product
+
+    def mix(x: Value, y: Value, k: Value) -> Value:
+        return b.xor(b.xor(x, y), _spread(b, b.zext(k, _LONG)))
+
+    counter = (blocks, b.lshr(blocks, _splat(32)), *upper)
+    c = philox_rounds(counter, key[:2], multiply, mix, partial(_add, b))
     return _paired(b, c[0], c[1]), _paired(b, c[2], c[3])
 
 
@@ -105,10 +97,6 @@ def _paired(b: Any, low: Value, high: Value) -> Value:
     mask = ir.Constant(halves, order)
     words = b.shuffle_vector(b.bitcast(low, halves), b.bitcast(high, halves), mask)
     return b.bitcast(words, _WIDE)
-
-
-def _lower(b: Any, x: Value) -> Value:
-    return b.and_(x, _splat(_LOW))
 
 
 def _splat(value: int) -> Value:

@@ -7,20 +7,22 @@ elementary functions.
 
 from __future__ import annotations
 
-DRAWS = """
+from staticgrad.ir.philox_rounds import MULTIPLIERS, ROUNDS, WEYL
+
+DRAWS = f"""
 def philox(a0, a1, a2, a3, b0, b1):
     n = uint32(0)
-    while n < uint32(10):
-        p = uint64(3528531795) * uint64(a0)
-        q = uint64(3449720151) * uint64(a2)
+    while n < uint32({ROUNDS}):
+        p = uint64({MULTIPLIERS[0]}) * uint64(a0)
+        q = uint64({MULTIPLIERS[1]}) * uint64(a2)
         first = uint32(q >> uint64(32)) ^ a1 ^ b0
         third = uint32(p >> uint64(32)) ^ a3 ^ b1
         a1 = uint32(q)
         a3 = uint32(p)
         a0 = first
         a2 = third
-        b0 = b0 + uint32(2654435769)
-        b1 = b1 + uint32(3144134277)
+        b0 = b0 + uint32({WEYL[0]})
+        b1 = b1 + uint32({WEYL[1]})
         n = n + uint32(1)
     return a0, a1, a2, a3
 

@@ -35,8 +35,9 @@ from staticgrad.compiler.runtime.target import Target
 from staticgrad.compiler.runtime.watch import takes_long, watched
 from staticgrad.compiler.verify.size_requirements import accept
 from staticgrad.ir.alignment import LARGE, aligned_empty
-from staticgrad.ir.node import AWAY, Input, bring_home
+from staticgrad.ir.node import Input
 from staticgrad.ir.size import evaluate
+from staticgrad.ir.storage import AWAY, bring_home
 
 Array = npt.NDArray[Any]
 

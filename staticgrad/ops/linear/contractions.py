@@ -25,7 +25,7 @@ import numpy as np
 from staticgrad.ir.graph import apply
 from staticgrad.ir.lazy_module import Later
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.size import Dim, Shape, Size, product
+from staticgrad.ir.size import TYPICAL_SIZE, Dim, Shape, Size, product
 from staticgrad.ir.types import is_float, kind_of
 from staticgrad.ops.linear.matrix_products import MATMUL
 from staticgrad.ops.movement.diagonals import DIAGONAL
@@ -38,7 +38,6 @@ from staticgrad.ops.rules import one_axis, shape_error
 opt_einsum = Later("opt_einsum")
 
 Labels: TypeAlias = tuple[Hashable, ...]
-TYPICAL_SIZE = 64  # assumed for symbolic sizes when orders are compared
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
+from dataclasses import dataclass
 
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.ir.graph import Graph, current_graph
+from staticgrad.ir.graph import OpenGraph, current_graph
 from staticgrad.ir.node import State, Tensor
 from staticgrad.ir.source import at, here
 from staticgrad.ops.leaves import frozen, state
@@ -74,6 +75,14 @@ __all__ = [
 ]
 
 
+@dataclass(slots=True)
+class Drawing:
+    """What a Graph records of its layers that draw: their stream and their number."""
+
+    stream: State | None = None
+    layers: int = 0
+
+
 _POSITIONS: ContextVar[tuple[Tensor, ...]] = ContextVar("positions", default=())
 
 
@@ -104,23 +113,23 @@ def layer_key() -> Tensor:
             "layer_key requires an open Graph, got none; build inside "
             f"'with sg.Graph(seed=0):' or draw with sg.random.key(seed){at(here())}"
         )
-    number = graph.shared.get("stream_layers", 0)
-    graph.shared["stream_layers"] = number + 1
-    key = fold_in(stream(graph), number)
+    drawing = graph.record(Drawing)
+    key = fold_in(stream(graph), drawing.layers)
+    drawing.layers += 1
     for position in _POSITIONS.get():
         key = fold_in(key, position)
     return key
 
 
-def stream(graph: Graph) -> State:
-    """Return the State of the open `graph` from which its layers draw."""
-    if "stream" not in graph.shared:
-        graph.shared["stream"] = _new_stream(graph)
-    found: State = graph.shared["stream"]
-    return found
+def stream(graph: OpenGraph) -> State:
+    """The State of `graph`, which is open, from which its layers draw."""
+    drawing = graph.record(Drawing)
+    if drawing.stream is None:
+        drawing.stream = _new_stream(graph)
+    return drawing.stream
 
 
-def _new_stream(graph: Graph) -> State:
+def _new_stream(graph: OpenGraph) -> State:
     # in an empty context: the stream belongs to the graph, not to the layer's scope
     name = graph.unique_name("random_stream")
     leaf = Context().run(state, key_words(graph.seed), name)

@@ -1,11 +1,9 @@
 """Philox4x32-10 in NumPy: four random words from a counter and a key.
 
-Ten rounds of two 32 x 32 -> 64 bit products whose halves are exchanged and xored with
-the key, which grows by a constant each round. Every block is a function of its counter
-alone, so any element can be computed, or computed again, on its own.
-
-Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3",
-SC 2011, and the known answers of its library Random123.
+Ten rounds (philox_rounds.py) of two 32 x 32 -> 64 bit products whose halves are
+exchanged and xored with the key, which grows by a constant each round. Every block is a
+function of its counter alone, so any element can be computed, or computed again, on its
+own. The known answers are those of the authors' library Random123.
 """
 
 from __future__ import annotations
@@ -15,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Words = npt.NDArray[np.uint32]
+from staticgrad.ir.philox_rounds import philox_rounds
 
-_MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-_WEYL = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+Words = npt.NDArray[np.uint32]
+Longs = npt.NDArray[np.uint64]
+
 _LOW = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
-_ROUNDS = 10
 
 
 def philox(counter: tuple[Any, Any, Any, Any], key: tuple[Any, Any]) -> Words:
@@ -32,14 +30,20 @@ def philox(counter: tuple[Any, Any, Any, Any], key: tuple[Any, Any]) -> Words:
     >>> [hex(word) for word in philox((0, 0, 0, 0), (0, 0)).tolist()]
     ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']
     """
-    c0, c1, c2, c3, k0, k1 = (np.asarray(w).astype(np.uint64) for w in (*counter, *key))
-    for _ in range(_ROUNDS):
-        p0, p1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
-        c0, c1 = (p1 >> _SHIFT) ^ c1 ^ k0, p1 & _LOW
-        c2, c3 = (p0 >> _SHIFT) ^ c3 ^ k1, p0 & _LOW
-        k0, k1 = (k0 + _WEYL[0]) & _LOW, (k1 + _WEYL[1]) & _LOW
-    words = np.broadcast_arrays(c0, c1, c2, c3)
-    return np.stack(words, axis=-1).astype(np.uint32)
+    wide = [np.asarray(word).astype(np.uint64) for word in (*counter, *key)]
+    block = philox_rounds(
+        wide[:4], wide[4:], _multiply, lambda x, y, k: x ^ y ^ k, _add
+    )
+    return np.stack(np.broadcast_arrays(*block), axis=-1).astype(np.uint32)
+
+
+def _multiply(x: Longs, constant: int) -> tuple[Longs, Longs]:
+    product = x * np.uint64(constant)
+    return product >> _SHIFT, product & _LOW
+
+
+def _add(x: Longs, constant: int) -> Longs:
+    return (x + np.uint64(constant)) & _LOW
 
 
 def stream(key: Words, count: int) -> Words:

@@ -7,6 +7,7 @@ the others are NaN; nanargmax and nanargmin are then 0, where NumPy raises an er
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy.typing as npt
 
@@ -27,6 +28,7 @@ from staticgrad.ops.reductions.reduce import (
     prod,
     sum,
 )
+from staticgrad.ops.reductions.scans import filled
 from staticgrad.ops.reductions.statistics import (
     argmax,
     argmin,
@@ -36,85 +38,60 @@ from staticgrad.ops.reductions.statistics import (
     root,
     var,
 )
+from staticgrad.ops.twins import twin_of
 
 
-def _filled(x: Tensor, value: float) -> Tensor:
-    return choose(isnan(x), value, x) if is_float(x.dtype) else x
-
-
-def nansum(
-    a: ArrayLike,
-    axis: Axis = None,
-    dtype: npt.DTypeLike | None = None,
-    keepdims: bool = False,
-    initial: ArrayLike | None = None,
-    where: Where = None,
-) -> Tensor:
-    """Return the sum, ignoring NaN.
+@twin_of(sum)
+def nansum(a: ArrayLike, *args: Any, **options: Any) -> Tensor:
+    """The sum of what is not NaN.
 
     >>> import staticgrad as sg
     >>> float(sg.compile(sg.nansum([1.0, float("nan")]), target="reference")())
     1.0
     """
-    return sum(_filled(as_tensor(a), 0), axis, dtype, keepdims, initial, where)
+    return sum(filled(a, 0), *args, **options)
 
 
-def nanprod(
-    a: ArrayLike,
-    axis: Axis = None,
-    dtype: npt.DTypeLike | None = None,
-    keepdims: bool = False,
-    initial: ArrayLike | None = None,
-    where: Where = None,
-) -> Tensor:
-    """Return the product, ignoring NaN.
+@twin_of(prod)
+def nanprod(a: ArrayLike, *args: Any, **options: Any) -> Tensor:
+    """The product of what is not NaN.
 
     >>> import staticgrad as sg
     >>> float(sg.compile(sg.nanprod([2.0, float("nan")]), target="reference")())
     2.0
     """
-    return prod(_filled(as_tensor(a), 1), axis, dtype, keepdims, initial, where)
+    return prod(filled(a, 1), *args, **options)
 
 
-def nanmax(
-    a: ArrayLike,
-    axis: Axis = None,
-    keepdims: bool = False,
-    initial: ArrayLike | None = None,
-    where: Where = None,
-) -> Tensor:
-    """Return the maximum, ignoring NaN; NaN where all are, unless `initial` is given.
+@twin_of(max)
+def nanmax(a: ArrayLike, *args: Any, **options: Any) -> Tensor:
+    """The maximum of what is not NaN; NaN of NaN alone, unless there is an `initial`.
 
     >>> import staticgrad as sg
     >>> float(sg.compile(sg.nanmax([1.0, float("nan")]), target="reference")())
     1.0
     """
-    return _extreme(max, -float("inf"), a, axis, keepdims, initial, where)
+    return _extreme(max, -float("inf"), a, *args, **options)
 
 
-def nanmin(
-    a: ArrayLike,
-    axis: Axis = None,
-    keepdims: bool = False,
-    initial: ArrayLike | None = None,
-    where: Where = None,
-) -> Tensor:
-    """Return the minimum, ignoring NaN; NaN where all are, unless `initial` is given.
+@twin_of(min)
+def nanmin(a: ArrayLike, *args: Any, **options: Any) -> Tensor:
+    """The minimum of what is not NaN; NaN of NaN alone, unless there is an `initial`.
 
     >>> import staticgrad as sg
     >>> float(sg.compile(sg.nanmin([1.0, float("nan")]), target="reference")())
     1.0
     """
-    return _extreme(min, float("inf"), a, axis, keepdims, initial, where)
+    return _extreme(min, float("inf"), a, *args, **options)
 
 
 def _extreme(
-    extreme: Callable[..., Tensor], fill: float, a: ArrayLike, axis: Axis,
-    keepdims: bool, initial: ArrayLike | None, where: Where,
+    extreme: Callable[..., Tensor], fill: float, a: ArrayLike, axis: Axis = None,
+    keepdims: bool = False, initial: ArrayLike | None = None, where: Where = None,
 ) -> Tensor:  # fmt: skip
     """Reduce with `fill` for NaN; NaN where nothing else is left."""
     x = as_tensor(a)
-    found = extreme(_filled(x, fill), axis, keepdims, initial, where)
+    found = extreme(filled(x, fill), axis, keepdims, initial, where)
     if initial is not None or where is not None or not is_float(x.dtype):
         return found
     return choose(all(isnan(x), axis, keepdims), float("nan"), found)
@@ -127,7 +104,7 @@ def nanargmax(a: ArrayLike, axis: int | None = None, keepdims: bool = False) -> 
     >>> int(sg.compile(sg.nanargmax([1.0, float("nan"), 3.0]), target="reference")())
     2
     """
-    return argmax(_filled(as_tensor(a), -float("inf")), axis, keepdims)
+    return argmax(filled(a, -float("inf")), axis, keepdims)
 
 
 def nanargmin(a: ArrayLike, axis: int | None = None, keepdims: bool = False) -> Tensor:
@@ -137,7 +114,7 @@ def nanargmin(a: ArrayLike, axis: int | None = None, keepdims: bool = False) -> 
     >>> int(sg.compile(sg.nanargmin([1.0, float("nan"), 3.0]), target="reference")())
     0
     """
-    return argmin(_filled(as_tensor(a), float("inf")), axis, keepdims)
+    return argmin(filled(a, float("inf")), axis, keepdims)
 
 
 @widened

@@ -45,6 +45,7 @@ from staticgrad.ops.rules import (
     shape_error,
     some_axes,
 )
+from staticgrad.ops.twins import twin_of
 
 Array = npt.NDArray[Any]
 
@@ -351,16 +352,16 @@ def _accumulated(
     op: Op,
     name: str,
     a: ArrayLike,
-    axis: Axis,
-    dtype: Any,
-    keepdims: bool,
-    initial: ArrayLike | None,
-    mask: Where,
+    axis: Axis = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: Where = None,
 ) -> Tensor:
     x = as_tensor(a)
     found = accumulator(x.dtype) if dtype is None else dtype_of(name, dtype)
     nothing = int(op is REDUCE_PROD)
-    y = reduced(op, name, masked(name, cast(x, found), mask, nothing), axis, keepdims)
+    y = reduced(op, name, masked(name, cast(x, found), where, nothing), axis, keepdims)
     if initial is None:
         return y
     start = cast(as_tensor(initial), found)
@@ -394,15 +395,9 @@ def sum(
     return _accumulated(REDUCE_SUM, "sum", a, axis, dtype, keepdims, initial, where)
 
 
-def prod(
-    a: ArrayLike,
-    axis: Axis = None,
-    dtype: npt.DTypeLike | None = None,
-    keepdims: bool = False,
-    initial: ArrayLike | None = None,
-    where: Where = None,
-) -> Tensor:
-    """Return the product over `axis` (all by default); of nothing, 1.
+@twin_of(sum)
+def prod(a: ArrayLike, *args: Any, **options: Any) -> Tensor:
+    """The product over `axis` (all by default); of nothing, 1.
 
     It is multiplied by `initial`; `where` selects the elements that count, as in `sum`.
 
@@ -410,28 +405,28 @@ def prod(
     >>> sg.compile(sg.prod([[1, 2], [3, 4]], axis=1), target="reference")()
     array([ 2, 12])
     """
-    return _accumulated(REDUCE_PROD, "prod", a, axis, dtype, keepdims, initial, where)
+    return _accumulated(REDUCE_PROD, "prod", a, *args, **options)
 
 
 def _extreme(
     op: Op,
     name: str,
     a: ArrayLike,
-    axis: Axis,
-    keepdims: bool,
-    initial: ArrayLike | None,
-    mask: Where,
+    axis: Axis = None,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: Where = None,
 ) -> Tensor:
     """Reduce by `op`, beside `initial`, which is the extreme of nothing."""
     x = as_tensor(a)
     fill = (lowest if op is REDUCE_MAX else highest)(x.dtype)
     if initial is None:
-        if mask is not None and mask is not True:
+        if where is not None and where is not True:
             rule = "initial= beside where=, the extreme of no elements"
             raise shape_error(name, (x,), rule, "give one")
         return reduced(op, name, x, axis, keepdims)
     start = cast(as_tensor(initial), x.dtype)
-    y = reduced(op, name, masked(name, x, mask, fill), axis, keepdims, empty=True)
+    y = reduced(op, name, masked(name, x, where, fill), axis, keepdims, empty=True)
     return named("maximum" if op is REDUCE_MAX else "minimum", y, start)
 
 
@@ -455,14 +450,9 @@ def max(
     return _extreme(REDUCE_MAX, "max", a, axis, keepdims, initial, where)
 
 
-def min(
-    a: ArrayLike,
-    axis: Axis = None,
-    keepdims: bool = False,
-    initial: ArrayLike | None = None,
-    where: Where = None,
-) -> Tensor:
-    """Return the minimum over `axis` (all by default), NaN if one is NaN.
+@twin_of(max)
+def min(a: ArrayLike, *args: Any, **options: Any) -> Tensor:
+    """The minimum over `axis` (all by default), NaN if one is; ties share the gradient.
 
     Equal minima share the gradient. It is at most `initial`; `where`, which asks for an
     `initial`, selects the elements that count. Along a symbolic axis that is empty at a
@@ -472,7 +462,7 @@ def min(
     >>> sg.compile(sg.min([[1, 2], [3, 4]], axis=1), target="reference")()
     array([1, 3])
     """
-    return _extreme(REDUCE_MIN, "min", a, axis, keepdims, initial, where)
+    return _extreme(REDUCE_MIN, "min", a, *args, **options)
 
 
 def all(

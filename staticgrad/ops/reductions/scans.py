@@ -28,6 +28,7 @@ from staticgrad.ops.named import named
 from staticgrad.ops.promotion import ArrayLike, as_tensor
 from staticgrad.ops.reductions.reduce import accumulator
 from staticgrad.ops.rules import one_axis, quiet, same_dtype, shape_error
+from staticgrad.ops.twins import twin_of
 
 Array = npt.NDArray[Any]
 
@@ -211,7 +212,11 @@ RECURRENCE: Op = define(
 
 
 def _scanned(
-    op: Op, name: str, a: ArrayLike, axis: int | None, dtype: npt.DTypeLike | None
+    op: Op,
+    name: str,
+    a: ArrayLike,
+    axis: int | None = None,
+    dtype: npt.DTypeLike | None = None,
 ) -> Tensor:
     x = as_tensor(a)
     found = accumulator(x.dtype) if dtype is None else dtype_of(name, dtype)
@@ -235,43 +240,41 @@ def cumsum(
     return _scanned(CUMSUM, CUMSUM.name, a, axis, dtype)
 
 
-def cumprod(
-    a: ArrayLike, axis: int | None = None, dtype: npt.DTypeLike | None = None
-) -> Tensor:
-    """Return the running product along `axis`, by default of all elements in C order.
+@twin_of(cumsum)
+def cumprod(a: ArrayLike, *args: Any, **options: Any) -> Tensor:
+    """The running product along `axis`, by default of all elements in C order.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.cumprod([1, 2, 3]), target="reference")()
     array([1, 2, 6])
     """
-    return _scanned(CUMPROD, CUMPROD.name, a, axis, dtype)
+    return _scanned(CUMPROD, "cumprod", a, *args, **options)
 
 
-def nancumsum(
-    a: ArrayLike, axis: int | None = None, dtype: npt.DTypeLike | None = None
-) -> Tensor:
-    """Return the running sum, NaN taken as 0.
+@twin_of(cumsum)
+def nancumsum(a: ArrayLike, *args: Any, **options: Any) -> Tensor:
+    """The running sum, NaN taken as 0.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.nancumsum([1.0, float("nan"), 2.0]), target="reference")()
     array([1., 1., 3.], dtype=float32)
     """
-    return cumsum(_filled(a, 0), axis, dtype)
+    return cumsum(filled(a, 0), *args, **options)
 
 
-def nancumprod(
-    a: ArrayLike, axis: int | None = None, dtype: npt.DTypeLike | None = None
-) -> Tensor:
-    """Return the running product, NaN taken as 1.
+@twin_of(cumsum)
+def nancumprod(a: ArrayLike, *args: Any, **options: Any) -> Tensor:
+    """The running product, NaN taken as 1.
 
     >>> import staticgrad as sg
     >>> sg.compile(sg.nancumprod([1.0, float("nan"), 2.0]), target="reference")()
     array([1., 1., 2.], dtype=float32)
     """
-    return cumprod(_filled(a, 1), axis, dtype)
+    return cumprod(filled(a, 1), *args, **options)
 
 
-def _filled(a: ArrayLike, value: int) -> Tensor:
+def filled(a: ArrayLike, value: float) -> Tensor:
+    """`a`, with `value` for NaN."""
     x = as_tensor(a)
     return where(isnan(x), value, x) if is_float(x.dtype) else x
 
@@ -294,31 +297,25 @@ def cumulative_sum(
     return _cumulative(CUMSUM, "cumulative_sum", x, axis, dtype, include_initial)
 
 
-def cumulative_prod(
-    x: ArrayLike,
-    /,
-    *,
-    axis: int | None = None,
-    dtype: npt.DTypeLike | None = None,
-    include_initial: bool = False,
-) -> Tensor:
-    """Accumulate the product along `axis`, after a 1 if `include_initial`.
+@twin_of(cumulative_sum)
+def cumulative_prod(x: ArrayLike, /, **options: Any) -> Tensor:
+    """The running product along `axis`, led by a 1 if `include_initial`.
 
     >>> import staticgrad as sg
     >>> y = sg.cumulative_prod([1, 2, 3], include_initial=True)
     >>> sg.compile(y, target="reference")()
     array([1, 1, 2, 6])
     """
-    return _cumulative(CUMPROD, "cumulative_prod", x, axis, dtype, include_initial)
+    return _cumulative(CUMPROD, "cumulative_prod", x, **options)
 
 
 def _cumulative(
     op: Op,
     name: str,
     x: ArrayLike,
-    axis: int | None,
-    dtype: npt.DTypeLike | None,
-    include_initial: bool,
+    axis: int | None = None,
+    dtype: npt.DTypeLike | None = None,
+    include_initial: bool = False,
 ) -> Tensor:
     value = as_tensor(x)
     if axis is None and value.ndim != 1:

@@ -84,7 +84,7 @@ def test_what_is_copied():
     assert copies((3000, 8), lambda x: x.T * 2) == 0
     assert copies(("n", 200), lambda x: x.T * 2) == 0
     assert copies((300, 200), lambda x: x.T * 2, "int8") == 0
-    assert vector_bytes() <= strided_copies.FAR_BYTES
+    assert vector_bytes() <= strided_copies.LINE_BYTES
 
 
 def test_derivatives():

@@ -51,7 +51,7 @@ def strategy(request, monkeypatch):
     if number > 1:
         monkeypatch.setattr(small_products, "MOST_TILED", 0)
     if number > 2:
-        monkeypatch.setattr(tile_driver, "FAR_BYTES", 0)
+        monkeypatch.setattr(tile_driver, "FAR_B_BYTES", 0)
         monkeypatch.setattr(tile_driver, "THIN_BYTES", 0)
     if number == 3:
         monkeypatch.setattr(tile_driver, "TWO_BYTES", 0)
