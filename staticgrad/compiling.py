@@ -27,7 +27,7 @@ from staticgrad.ir.node import Input, Stored, Tensor
 from staticgrad.ir.size import symbols
 from staticgrad.ir.source import at, here
 from staticgrad.ir.verify_graph import node_symbols
-from staticgrad.ops.random import Drawing, key_words
+from staticgrad.ops.random import RandomStream, key_words
 from staticgrad.ops.rules import dtype_error, shape_error
 from staticgrad.trees import TreeDef, flatten, unflatten
 
@@ -156,7 +156,7 @@ def _all_updates(
     reached = {t for node in topological(roots) for t in node.outputs}
     for graph in homes(roots):
         for leaf, new in graph.updates:
-            stream = leaf is graph.record(Drawing).stream
+            stream = leaf is graph.record(RandomStream).stream
             if stream and leaf in reached and leaf not in done:
                 pairs.append((leaf, new))
     return pairs
@@ -255,6 +255,6 @@ def _listed(inputs: Sequence[Input]) -> tuple[Input, ...]:
 def _seed(roots: Sequence[Tensor], seed: int) -> None:
     """Restart the random streams that `roots` draw from."""
     for graph in homes(roots):
-        stream = graph.record(Drawing).stream
+        stream = graph.record(RandomStream).stream
         if stream is not None:
             stream.value = key_words(seed)

@@ -22,7 +22,7 @@ from staticgrad.ir.op import Leaf, View
 from staticgrad.ir.source import at, here
 from staticgrad.ir.types import TensorType
 from staticgrad.ops.leaves import INPUT, frozen
-from staticgrad.ops.random import Drawing, inside_loop
+from staticgrad.ops.random import RandomStream, inside_loop
 from staticgrad.trees import TreeDef, flatten, flatten_as
 
 BODY_INPUT = replace(INPUT)
@@ -120,7 +120,7 @@ def _inside(name: str) -> Iterator[None]:
     yield
     del graph.made[made:]
     for leaf, new in graph.updates[updates:]:
-        if leaf is not graph.record(Drawing).stream:
+        if leaf is not graph.record(RandomStream).stream:
             raise GraphError(
                 f"{name} requires a body without updates, got one of {leaf.name!r}; "
                 f"return the value and update outside{at(new.source)}"

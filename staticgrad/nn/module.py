@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from staticgrad.ir.graph import current_graph, current_scope, scope
 from staticgrad.ir.node import Parameter, Stored
 from staticgrad.ir.source import at, here
-from staticgrad.nn.module_hooks import Handle, Hooks
+from staticgrad.nn.module_hooks import Handle, ModuleHooks
 
 # Names in other libraries' modules, and their equivalents here.
 ELSEWHERE = {
@@ -80,7 +80,7 @@ class Module:
             _give_names(self)
         policy = self.__dict__.get("_policy") or nullcontext()
         with scope(name) if name else nullcontext(), policy:
-            hooks: Hooks | None = self.__dict__.get("_hooks")
+            hooks: ModuleHooks | None = self.__dict__.get("_hooks")
             if hooks is None:
                 return self.forward(*args, **kwargs)
             return hooks.run(self, args, kwargs)
@@ -119,8 +119,8 @@ class Module:
         """
         return self._hooked().add("gradients", fn)
 
-    def _hooked(self) -> Hooks:
-        hooks: Hooks = self.__dict__.setdefault("_hooks", Hooks())
+    def _hooked(self) -> ModuleHooks:
+        hooks: ModuleHooks = self.__dict__.setdefault("_hooks", ModuleHooks())
         return hooks
 
     def parameters(self) -> dict[str, Parameter]:

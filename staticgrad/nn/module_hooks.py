@@ -36,7 +36,7 @@ class Handle:
 
 
 @dataclass
-class Hooks:
+class ModuleHooks:
     """Hooks of one module, in the order in which they were added."""
 
     before: list[Handle] = field(default_factory=list)

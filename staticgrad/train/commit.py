@@ -17,7 +17,7 @@ from staticgrad.errors import GraphError
 from staticgrad.ir.graph import homes
 from staticgrad.ir.node import Parameter, Tensor
 from staticgrad.ir.source import at, here
-from staticgrad.ops.random import Drawing
+from staticgrad.ops.random import RandomStream
 from staticgrad.optim import Clip, Optimizer
 from staticgrad.train.amp import LossScale, Pair, all_finite, where_finite
 
@@ -156,7 +156,7 @@ def gated(ok: Tensor | None, pairs: Sequence[Pair]) -> list[Pair]:
     if ok is None:
         return list(pairs)
     graphs = homes([new for _, new in pairs])
-    streams = {graph.record(Drawing).stream for graph in graphs}
+    streams = {graph.record(RandomStream).stream for graph in graphs}
     free = [pair for pair in pairs if pair[0] in streams]
     bound = [pair for pair in pairs if pair[0] not in streams]
     return [*free, *where_finite(ok, bound)]

@@ -13,7 +13,7 @@ import pytest
 from tolerances import assert_near
 
 import staticgrad as sg
-from staticgrad.ops.random import Drawing
+from staticgrad.ops.random import RandomStream
 
 FILE = Path(__file__).name
 
@@ -464,7 +464,7 @@ def test_dropout_draws_alike_when_an_error_is_traced(target):
         kept = sg.nn.Dropout(0.5)(x * w)
         loss = sg.mean(sg.log(kept))
     trainer = sg.Trainer(loss, sg.optim.SGD(0.1), target=target)
-    stream = w.node.home.record(Drawing).stream
+    stream = w.node.home.record(RandomStream).stream
     before = stream.value
     with raises(sg.NonFiniteError, "log made the first -inf"):
         trainer.step(x=np.ones(100))

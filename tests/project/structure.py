@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"staticgrad": "staticgrad", "compiler": "staticgrad.compiler"}
@@ -107,12 +108,21 @@ def _imported(tree: ast.Module) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
+def _contracts() -> list[dict[str, Any]]:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)["tool"]["importlinter"]["contracts"]
+
+
+def for_type_checkers() -> set[tuple[str, ...]]:
+    """The imports that pyproject.toml leaves out of a contract, (importer, imported)."""
+    ignored = [row for c in _contracts() for row in c.get("ignore_imports", ())]
+    return {tuple(row.split(" -> ")) for row in ignored}
+
+
 def layers() -> list[list[set[str]]]:
     """The layers of each contract in pyproject.toml, the highest first."""
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    contracts = tomllib.loads(text)["tool"]["importlinter"]["contracts"]
     result = []
-    for contract in contracts:
+    for contract in _contracts():
         if contract["type"] == "layers":
             prefix = "".join(f"{c}." for c in contract.get("containers", ()))
             rows = [re.split(r"\s*[:|]\s*", row) for row in contract["layers"]]
@@ -123,7 +133,7 @@ def layers() -> list[list[set[str]]]:
 def arrows_against_layers(found: list[Module]) -> list[tuple[str, str]]:
     """Imports of something that stands in a higher layer."""
     upward = []
-    pairs = arrows(found)
+    pairs = arrows(found) - for_type_checkers()
     for contract in layers():
         height = {name: -n for n, row in enumerate(contract) for name in row}
         for pair in sorted(pairs):

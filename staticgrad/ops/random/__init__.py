@@ -76,7 +76,7 @@ __all__ = [
 
 
 @dataclass(slots=True)
-class Drawing:
+class RandomStream:
     """What a Graph records of its layers that draw: their stream and their number."""
 
     stream: State | None = None
@@ -113,7 +113,7 @@ def layer_key() -> Tensor:
             "layer_key requires an open Graph, got none; build inside "
             f"'with sg.Graph(seed=0):' or draw with sg.random.key(seed){at(here())}"
         )
-    drawing = graph.record(Drawing)
+    drawing = graph.record(RandomStream)
     key = fold_in(stream(graph), drawing.layers)
     drawing.layers += 1
     for position in _POSITIONS.get():
@@ -123,7 +123,7 @@ def layer_key() -> Tensor:
 
 def stream(graph: OpenGraph) -> State:
     """The State of `graph`, which is open, from which its layers draw."""
-    drawing = graph.record(Drawing)
+    drawing = graph.record(RandomStream)
     if drawing.stream is None:
         drawing.stream = _new_stream(graph)
     return drawing.stream
