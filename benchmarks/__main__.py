@@ -8,6 +8,7 @@ import argparse
 from benchmarks import (
     ablation,
     accuracy,
+    beside,
     budget,
     chain,
     compiling,
@@ -47,6 +48,7 @@ COMMANDS = {
     "budget": budget.main,
     "own": own.main,
     "imports": imports.main,
+    "beside": beside.main,
     "ablation": ablation.main,
 }
 
@@ -75,7 +77,8 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
     known = {
         "accuracy": accuracy.NAMES, "conv": CASES, "ablation": PATHS,
     }.get(options.command, ALL)  # fmt: skip
-    unknown = [name for name in options.names if name not in known]
+    names = options.names[options.command == "beside" :]  # the first is a checkout
+    unknown = [name for name in names if name not in known]
     if unknown:
         parser.error(f"unknown name {unknown[0]!r}; known: {', '.join(known)}")
     return options

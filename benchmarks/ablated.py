@@ -70,7 +70,7 @@ PATHS = {
     ),
     "product epilogues": SpecialPath(
         "updates and what follows a product run between the terms of its tiles",
-        (("staticgrad.compiling.fuse_into_products", _same),),
+        (("staticgrad.compile.fuse_into_products", _same),),
         ("mlp-wide", "mlp-wide-adam", "mlp-deep", "transformer"),
     ),
     "what follows a product": SpecialPath(

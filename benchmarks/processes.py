@@ -27,7 +27,11 @@ class Process:
     """A module that answers lines with lines of JSON, in a process of its own."""
 
     def __init__(
-        self, name: str, words: Sequence[str], environment: Mapping[str, str]
+        self,
+        name: str,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        root: Path = ROOT,
     ) -> None:
         self.name = name
         self._folder = tempfile.TemporaryDirectory()
@@ -35,7 +39,7 @@ class Process:
         self._process = subprocess.Popen(
             [sys.executable, "-m", *words],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
-            text=True, cwd=ROOT, env=environment,
+            text=True, cwd=root, env=environment,
         )  # fmt: skip
 
     def ask(self, line: str) -> dict:
@@ -66,7 +70,9 @@ class Process:
 class Worker(Process):
     """One engine with one workload."""
 
-    def __init__(self, workload: str, engine: str, threads: int, scale: float) -> None:
+    def __init__(
+        self, workload: str, engine: str, threads: int, scale: float, root: Path = ROOT
+    ) -> None:
         self.rounds: list[dict] = []
         self._kept = tempfile.TemporaryDirectory()
         self._result = Path(self._kept.name) / "result.npz"
@@ -77,7 +83,7 @@ class Worker(Process):
         )  # fmt: skip
         cache = str(Path(self._kept.name) / "kernels")
         environment = machine.environment(threads, STATICGRAD_CACHE_DIR=cache)
-        super().__init__(engine, words, environment)
+        super().__init__(engine, words, environment, root)
         self.first_call = float(self.read()["first_call"])
 
     def result(self) -> list[np.ndarray]:
