@@ -10,38 +10,44 @@ import importlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from benchmarks import machine
 from benchmarks.clock import per_run
 from benchmarks.worker import print_json
-
-Switch = Callable[[Callable[[str, object], None]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class SpecialPath:
     """A special path: what it is, how it is switched off, where it should gain.
 
-    `off` are pairs of a dotted name and what replaces the thing of that name.
+    `off` are pairs of a dotted name and a function from the thing of that name to what
+    takes its place.
     """
 
     about: str
-    off: tuple[tuple[str, object], ...]
+    off: tuple[tuple[str, Callable[[Any], object]], ...]
     workloads: tuple[str, ...]
 
 
-def _same(value, *_, **__):
-    return value
+def _instead(value: object) -> Callable[[Any], object]:
+    return lambda _: value
 
 
-def _none(*_, **__):
-    return None
+def _answering(value: object) -> Callable[[Any], object]:
+    return lambda _: lambda *_arguments, **_keywords: value
 
 
-def _false(*_, **__):
-    return False
+def _unchanged(_: Any) -> object:
+    return lambda value, *_arguments: value
 
 
+def _without(stage: str) -> Callable[[Any], object]:
+    """A tuple of the compiler's stages without one."""
+    return lambda stages: tuple(s for s in stages if s.run.__name__ != stage)
+
+
+COMPILE = "staticgrad.compiler.compile"
 GEMM = "staticgrad.compiler.gemm"
 CODEGEN = "staticgrad.compiler.codegen"
 PRODUCTS = (
@@ -53,39 +59,49 @@ PATHS = {
     "small products": SpecialPath(
         "one call computes a small product, without the driver of tiles",
         (
-            (f"{GEMM}.tile_driver.describe_small", _false),
-            (f"{GEMM}.tile_driver.small_kernel", _none),
+            (f"{GEMM}.tile_driver.describe_small", _answering(False)),
+            (f"{GEMM}.tile_driver.small_kernel", _answering(None)),
         ),
         (*PRODUCTS, "mlp-tiny", "mlp-deep", "lstm"),
     ),
     "small products by rows and dots": SpecialPath(
         "the kernels of small products that are not made of tiles",
-        ((f"{GEMM}.small_products._kernel", _none),),
+        ((f"{GEMM}.small_products._kernel", _answering(None)),),
         (*PRODUCTS[:4], "mlp-tiny"),
     ),
     "interleaved products": SpecialPath(
         "B^T is transposed between the terms of tiles",
-        ((f"{GEMM}.small_products.LONG_ROWS", -1),),
+        ((f"{GEMM}.small_products.LONG_ROWS", _instead(-1)),),
         ("product NT 32 64 64", "mlp-deep", "lstm"),
     ),
     "product epilogues": SpecialPath(
         "updates and what follows a product run between the terms of its tiles",
-        (("staticgrad.compile.fuse_into_products", _same),),
+        ((f"{COMPILE}.SCHEDULE_PASSES", _without("fuse_into_products")),),
         ("mlp-wide", "mlp-wide-adam", "mlp-deep", "transformer"),
     ),
     "what follows a product": SpecialPath(
         "elementwise loops behind a product, other than updates, run between its terms",
-        ((f"{GEMM}.product_epilogues._followed", _none),),
+        ((f"{GEMM}.product_epilogues._followed", _answering(None)),),
         ("mlp-wide", "mlp-deep", "transformer"),
+    ),
+    "scaled seeds": SpecialPath(
+        "the rate of plain descent goes into the seed of the backward pass",
+        ((f"{COMPILE}.PASSES", _without("scale_seeds")),),
+        ("mlp-deep", "mlp-wide", "mlp-tiny"),
+    ),
+    "folded updates": SpecialPath(
+        "a step of plain descent is a product that adds to the weights",
+        ((f"{COMPILE}.PASSES", _without("fold_updates")),),
+        ("mlp-deep", "mlp-wide", "mlp-tiny"),
     ),
     "software pipelining": SpecialPath(
         "long loops begin a step before the last has ended",
-        ((f"{CODEGEN}.llvm.translate.pipelined", _same),),
+        ((f"{CODEGEN}.llvm.translate.pipelined", _unchanged),),
         ("elementwise", "sines", "lstm", "softmax"),
     ),
     "instruction order": SpecialPath(
         "instructions of long bodies stand in the order in which they can start",
-        ((f"{CODEGEN}.llvm.translate.overlapped", list),),
+        ((f"{CODEGEN}.llvm.translate.overlapped", _instead(list)),),
         ("elementwise", "sines", "lstm"),
     ),
 }
@@ -93,11 +109,10 @@ PATHS = {
 
 def switched_off(path: SpecialPath) -> None:
     """Replace what the path is made of."""
-    for name, value in path.off:
+    for name, change in path.off:
         module, _, attribute = name.rpartition(".")
         owner = importlib.import_module(module)
-        getattr(owner, attribute)  # it exists
-        setattr(owner, attribute, value)
+        setattr(owner, attribute, change(getattr(owner, attribute)))
 
 
 def _product(words: list[str]) -> Callable[[int], None]:

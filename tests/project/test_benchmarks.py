@@ -1,5 +1,6 @@
 """The benchmarks run: every table with tiny sizes, without peers."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 import staticgrad as sg
 from benchmarks import __main__ as command
 from benchmarks import (
+    ablated,
     budget,
     chain,
     compiling,
@@ -31,6 +33,7 @@ from benchmarks.clock import calls, per_run
 from benchmarks.engines import ENGINES, ours
 from benchmarks.processes import WorkerError, reason
 from benchmarks.workloads import ALL
+from staticgrad.compiler.compile import PASSES
 
 SCALE = 0.02
 
@@ -301,3 +304,30 @@ def test_convolutions_against_a_peer():
     assert conv.against(entry) == 3.0
     assert "geometric mean 3.00" in conv.summary([entry], convolutions=True)
     assert conv.summary([entry], convolutions=False) == ""
+
+
+@pytest.mark.parametrize("path", ablated.PATHS.values(), ids=list(ablated.PATHS))
+def test_what_switches_a_special_path_off_exists(path, monkeypatch):
+    for name, change in path.off:
+        module, _, attribute = name.rpartition(".")
+        now = getattr(importlib.import_module(module), attribute)
+        assert change(now) != now
+    known = {*ALL, *ablated.PRODUCTS}
+    assert all(w in known or w.startswith("product ") for w in path.workloads)
+
+
+def test_a_pass_can_be_left_out():
+    without = dict(ablated.PATHS["scaled seeds"].off)
+    (change,) = without.values()
+    assert len(change(PASSES)) == len(PASSES) - 1
+
+
+@pytest.mark.slow
+def test_the_gain_of_a_path_and_another_checkout_are_measured(capsys):
+    root = str(Path(__file__).resolve().parents[2])
+    options = ["--rounds", "1", "--seconds", "0.01", "--threads", "1"]
+    command.main(["ablation", "small products by rows and dots", *options])
+    command.main(["beside", root, "mlp-tiny", *options])
+    text = capsys.readouterr().out
+    assert "product NN 16 16 4" in text
+    assert "after / before" in text
