@@ -2,13 +2,7 @@
 
 import numpy as np
 
-from benchmarks.workloads.workload import (
-    Goal,
-    Workload,
-    normal,
-    scaled,
-    trained_bytes,
-)
+from benchmarks.workloads.workload import Goal, Workload, normal, scaled, trained_bytes
 
 
 def arrays(scale):

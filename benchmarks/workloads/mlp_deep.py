@@ -4,13 +4,7 @@ import numpy as np
 
 from benchmarks.workloads import perceptron
 from benchmarks.workloads.mean_squared import LOSSES
-from benchmarks.workloads.workload import (
-    Goal,
-    Workload,
-    normal,
-    scaled,
-    trained_bytes,
-)
+from benchmarks.workloads.workload import Goal, Workload, normal, scaled, trained_bytes
 
 
 def arrays(scale):

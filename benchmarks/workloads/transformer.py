@@ -6,13 +6,7 @@ a residual connection, the norms first; SGD. Weights are (in, out) in every libr
 
 import numpy as np
 
-from benchmarks.workloads.workload import (
-    Goal,
-    Workload,
-    normal,
-    scaled,
-    trained_bytes,
-)
+from benchmarks.workloads.workload import Goal, Workload, normal, scaled, trained_bytes
 
 HEADS = 4
 EPSILON = 1e-5

@@ -15,11 +15,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from staticgrad.compiler.codegen.foreign_calls import address_of, filled, seen
-from staticgrad.compiler.codegen.llvm.conversions import (
-    NUMBERS,
-    constructor,
-    convert,
-)
+from staticgrad.compiler.codegen.llvm.conversions import NUMBERS, constructor, convert
 from staticgrad.compiler.codegen.llvm.float_bits import BITS
 from staticgrad.compiler.codegen.llvm.half_precision import rounding
 from staticgrad.compiler.codegen.llvm.integer_division import DIVISION

@@ -30,12 +30,7 @@ from staticgrad.compiler.conv.few_channel_kernels import few_channels, has_few_c
 from staticgrad.compiler.conv.winograd_kernels import winograd, winograd_weights
 from staticgrad.compiler.host import processor
 from staticgrad.compiler.kernel_ir.buffers import Buffers
-from staticgrad.compiler.kernel_ir.kernels import (
-    Kernel,
-    Operand,
-    Reach,
-    Tiles,
-)
+from staticgrad.compiler.kernel_ir.kernels import Kernel, Operand, Reach, Tiles
 from staticgrad.compiler.kernel_ir.schemes import (
     Depthwise,
     DepthwiseWeights,

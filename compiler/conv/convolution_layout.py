@@ -25,14 +25,8 @@ from staticgrad.compiler.kernel_ir.kernels import (
     site_of,
 )
 from staticgrad.compiler.kernel_ir.layouts import base_of, layout_over
-from staticgrad.compiler.kernel_ir.schemes import (
-    ImageView,
-    Slide,
-)
-from staticgrad.compiler.kernel_ir.walks import (
-    collapse,
-    loops,
-)
+from staticgrad.compiler.kernel_ir.schemes import ImageView, Slide
+from staticgrad.compiler.kernel_ir.walks import collapse, loops
 from staticgrad.errors import CompilerBug
 from staticgrad.ir.node import Node, Tensor, static_shape
 from staticgrad.ir.op import Convolution, Layout

@@ -24,11 +24,7 @@ import numpy as np
 from staticgrad.compiler.cuda.cuda_foreign import calls, compiling_for
 from staticgrad.compiler.cuda.source.cuda_loops import NAME, CudaSource
 from staticgrad.compiler.cuda.source.typed_text import NotInSubset
-from staticgrad.compiler.host.cache import (
-    default_cache,
-    generator_hash,
-    read_entry,
-)
+from staticgrad.compiler.host.cache import default_cache, generator_hash, read_entry
 from staticgrad.compiler.host.numba_internals import ObjectCode
 from staticgrad.errors import DeviceError
 

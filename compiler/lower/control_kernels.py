@@ -11,11 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from staticgrad.compiler.kernel_ir.kernels import (
-    Mode,
-    Operand,
-    site_of,
-)
+from staticgrad.compiler.kernel_ir.kernels import Mode, Operand, site_of
 from staticgrad.compiler.kernel_ir.layouts import base_of
 from staticgrad.compiler.kernel_ir.schedule import (
     BufferKind,

@@ -17,11 +17,7 @@ from staticgrad.compiler.fuse.groups import Group
 from staticgrad.compiler.fuse.order import Task, order
 from staticgrad.compiler.fuse.recompute import recompute
 from staticgrad.compiler.kernel_ir.buffers import Buffers, StoreRegion
-from staticgrad.compiler.kernel_ir.kernels import (
-    FinishKernel,
-    Operand,
-    site_of,
-)
+from staticgrad.compiler.kernel_ir.kernels import FinishKernel, Operand, site_of
 from staticgrad.compiler.kernel_ir.layouts import awaited, base_of, is_view
 from staticgrad.compiler.kernel_ir.schedule import (
     Buffer,

@@ -31,11 +31,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
     Statement,
     Store,
 )
-from staticgrad.compiler.kernel_ir.walks import (
-    arranged,
-    collapse,
-    loops,
-)
+from staticgrad.compiler.kernel_ir.walks import arranged, collapse, loops
 from staticgrad.compiler.lower.emit import Scope, StatementEmitter
 from staticgrad.ir.expression import Expr, parse
 from staticgrad.ir.node import Node, Tensor

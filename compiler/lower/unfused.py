@@ -23,11 +23,7 @@ from staticgrad.compiler.kernel_ir.kernels import (
     site_of,
 )
 from staticgrad.compiler.kernel_ir.layouts import base_of, gathered_strides, layout_of
-from staticgrad.compiler.kernel_ir.walks import (
-    collapse,
-    loops,
-    with_strides,
-)
+from staticgrad.compiler.kernel_ir.walks import collapse, loops, with_strides
 from staticgrad.compiler.lower.concatenated_stores import Margin, margins, pieces_of
 from staticgrad.compiler.lower.materialise import matrix_of
 from staticgrad.compiler.lower.nest import COMBINED

@@ -9,14 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from staticgrad.ir.graph import (
-    Graph,
-    deriving,
-    infer,
-    rebuilt,
-    rewritten,
-    topological,
-)
+from staticgrad.ir.graph import Graph, deriving, infer, rebuilt, rewritten, topological
 from staticgrad.ir.node import Input, Node, Tensor
 from staticgrad.ir.op import Control
 from staticgrad.ir.types import TensorType

@@ -16,14 +16,7 @@ from dataclasses import dataclass
 from staticgrad.compiler.passes.match import by_rule, is_number, is_op
 from staticgrad.ir.graph import Graph, rebuilt, rewrite
 from staticgrad.ir.node import Node, Tensor, seen_through
-from staticgrad.ir.op import (
-    Elementwise,
-    IndexCheck,
-    Leaf,
-    Matmul,
-    Position,
-    Reduce,
-)
+from staticgrad.ir.op import Elementwise, IndexCheck, Leaf, Matmul, Position, Reduce
 from staticgrad.ops.movement.checked_index import taken
 from staticgrad.ops.movement.views import broadcasted, reshaped
 

@@ -38,11 +38,7 @@ from staticgrad.compiler.kernel_ir.instruction_set import (
     Listen,
     RunRegion,
 )
-from staticgrad.compiler.kernel_ir.kernels import (
-    FinishKernel,
-    GemmKernel,
-    LoopKernel,
-)
+from staticgrad.compiler.kernel_ir.kernels import FinishKernel, GemmKernel, LoopKernel
 from staticgrad.compiler.kernel_ir.plan import Plan
 from staticgrad.compiler.kernel_ir.schedule import Schedule, output_targets
 from staticgrad.compiler.runtime import vm

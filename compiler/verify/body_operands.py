@@ -10,12 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.compiler.kernel_ir.schedule import (
-    Buffer,
-    ControlKernel,
-    Port,
-    Schedule,
-)
+from staticgrad.compiler.kernel_ir.schedule import Buffer, ControlKernel, Port, Schedule
 from staticgrad.compiler.verify.wellformed import check_operands
 from staticgrad.compiler.verify.wellformed_body import Values, fail
 from staticgrad.ir.op import snapshot_words

@@ -17,15 +17,7 @@ import numpy.typing as npt
 
 from staticgrad.errors import DTypeError, GraphError, ShapeError
 from staticgrad.ir.graph import current_graph, current_scope, default_dtype
-from staticgrad.ir.node import (
-    Constant,
-    Input,
-    Node,
-    Parameter,
-    State,
-    Stored,
-    Tensor,
-)
+from staticgrad.ir.node import Constant, Input, Node, Parameter, State, Stored, Tensor
 from staticgrad.ir.op import Leaf, Op, define
 from staticgrad.ir.size import Dim, Shape, Size
 from staticgrad.ir.source import at, here

@@ -11,13 +11,7 @@ from staticgrad import ops
 from staticgrad.errors import GraphError
 from staticgrad.ir.node import Stored, Tensor
 from staticgrad.ir.source import at, here
-from staticgrad.optim.optimizer import (
-    Optimizer,
-    Pair,
-    Rate,
-    not_negative,
-    single,
-)
+from staticgrad.optim.optimizer import Optimizer, Pair, Rate, not_negative, single
 
 
 class RMSprop(Optimizer):

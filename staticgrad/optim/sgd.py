@@ -9,13 +9,7 @@ from __future__ import annotations
 from staticgrad.errors import GraphError
 from staticgrad.ir.node import Stored, Tensor
 from staticgrad.ir.source import at, here
-from staticgrad.optim.optimizer import (
-    Optimizer,
-    Pair,
-    Rate,
-    not_negative,
-    single,
-)
+from staticgrad.optim.optimizer import Optimizer, Pair, Rate, not_negative, single
 
 
 class SGD(Optimizer):

@@ -15,12 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.compiler.runtime.assembler import Cell
-from staticgrad.errors import (
-    CompilerBug,
-    GraphError,
-    IndexOutOfRange,
-    NonFiniteError,
-)
+from staticgrad.errors import CompilerBug, GraphError, IndexOutOfRange, NonFiniteError
 from staticgrad.ir.source import at, here
 from staticgrad.train.data import whole
 

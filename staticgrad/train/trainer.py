@@ -48,12 +48,7 @@ from staticgrad.train.run import (
     lengths,
     resumed,
 )
-from staticgrad.train.training_loop import (
-    TrainingLoop,
-    fitting,
-    tasks,
-    validation,
-)
+from staticgrad.train.training_loop import TrainingLoop, fitting, tasks, validation
 from staticgrad.train.watching import GradientWatch, StepTaps
 
 if TYPE_CHECKING:

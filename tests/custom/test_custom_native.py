@@ -18,12 +18,7 @@ import staticgrad as sg
 from staticgrad.compiler.codegen.fingerprint import fingerprint
 from staticgrad.compiler.kernel_ir.kernels import Invoke, Loop, LoopKernel
 from staticgrad.compiler.verify.wellformed import check_kernel
-from staticgrad.testing import (
-    check_jvp,
-    check_vmap,
-    gradcheck,
-    gradgradcheck,
-)
+from staticgrad.testing import check_jvp, check_vmap, gradcheck, gradgradcheck
 
 X = np.array([[0.3, -1.2, 2.1], [1.4, 0.7, -0.6]])
 TARGETS = ("reference", "cpu")

@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.testing import (
-    check_jvp,
-    check_vmap,
-    gradcheck,
-    gradgradcheck,
-)
+from staticgrad.testing import check_jvp, check_vmap, gradcheck, gradgradcheck
 
 X = np.array([[0.3, -1.2, 2.1], [1.4, 0.7, -0.6]])
 

@@ -114,7 +114,7 @@ def _contracts() -> list[dict[str, Any]]:
 
 
 def for_type_checkers() -> set[tuple[str, ...]]:
-    """The imports that pyproject.toml leaves out of a contract, (importer, imported)."""
+    """The imports that pyproject.toml leaves out of a contract: importer, imported."""
     ignored = [row for c in _contracts() for row in c.get("ignore_imports", ())]
     return {tuple(row.split(" -> ")) for row in ignored}
 

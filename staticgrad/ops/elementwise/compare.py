@@ -22,12 +22,7 @@ from staticgrad.ops.examples import (
 )
 from staticgrad.ops.leaves import is_number
 from staticgrad.ops.promotion import ArrayLike, as_tensor, promoted
-from staticgrad.ops.rules import (
-    broadcast,
-    gives_bool,
-    quiet,
-    same_shape,
-)
+from staticgrad.ops.rules import broadcast, gives_bool, quiet, same_shape
 
 Array = npt.NDArray[Any]
 

@@ -32,13 +32,7 @@ from staticgrad.ops.movement.reshaping import (
     matrix_transpose,
     squeeze,
 )
-from staticgrad.ops.promotion import (
-    ArrayLike,
-    as_tensor,
-    promoted,
-    quotients,
-    widened,
-)
+from staticgrad.ops.promotion import ArrayLike, as_tensor, promoted, quotients, widened
 from staticgrad.ops.protocol import missing
 from staticgrad.ops.reductions.reduce import max, min, sum
 from staticgrad.ops.reductions.statistics import root

@@ -16,13 +16,7 @@ from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
 from staticgrad.ir.op import Bad, Matmul, MatmulAdd, Sample, define
 from staticgrad.ir.size import Shape, product
-from staticgrad.ir.types import (
-    DType,
-    TensorType,
-    broadcast_shapes,
-    is_float,
-    kind_of,
-)
+from staticgrad.ir.types import DType, TensorType, broadcast_shapes, is_float, kind_of
 from staticgrad.ops.movement.views import broadcasted, numbers, reshaped, transposed
 from staticgrad.ops.named import named
 from staticgrad.ops.promotion import ArrayLike, promoted

@@ -15,15 +15,7 @@ import numpy.typing as npt
 from staticgrad.errors import DTypeError, IndexOutOfRange, ShapeError
 from staticgrad.ir.graph import apply
 from staticgrad.ir.node import Tensor
-from staticgrad.ir.op import (
-    Bad,
-    Extent,
-    Gather,
-    IndexCheck,
-    Position,
-    Sample,
-    define,
-)
+from staticgrad.ir.op import Bad, Extent, Gather, IndexCheck, Position, Sample, define
 from staticgrad.ir.size import Dim, Shape
 from staticgrad.ir.types import INT64, DType, TensorType, normalize_axis
 from staticgrad.ops.leaves import frozen

@@ -17,13 +17,7 @@ from staticgrad.ir.size import Dim, Size
 from staticgrad.ir.types import INT64
 from staticgrad.ops.casting import cast
 from staticgrad.ops.elementwise.arithmetic import add, multiply
-from staticgrad.ops.leaves import (
-    ShapeLike,
-    as_shape,
-    dtype_of,
-    frozen,
-    is_number,
-)
+from staticgrad.ops.leaves import ShapeLike, as_shape, dtype_of, frozen, is_number
 from staticgrad.ops.named import named
 from staticgrad.ops.promotion import ArrayLike, as_tensor, astype
 from staticgrad.ops.rules import size_is_data

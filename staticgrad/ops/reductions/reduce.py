@@ -29,22 +29,13 @@ from staticgrad.ir.types import INT64, DType, TensorType, kind_of
 from staticgrad.ops.casting import cast
 from staticgrad.ops.elementwise.choice import where
 from staticgrad.ops.elementwise.logic import as_bool
-from staticgrad.ops.examples import (
-    SPECIAL,
-    special,
-    spread,
-)
+from staticgrad.ops.examples import SPECIAL, special, spread
 from staticgrad.ops.guarded import guarded_divide
 from staticgrad.ops.leaves import dtype_of
 from staticgrad.ops.named import called_by, named
 from staticgrad.ops.promotion import ArrayLike, as_tensor
 from staticgrad.ops.reductions.exclusive_product import others, others_by_counting
-from staticgrad.ops.rules import (
-    quiet,
-    same_dtype,
-    shape_error,
-    some_axes,
-)
+from staticgrad.ops.rules import quiet, same_dtype, shape_error, some_axes
 from staticgrad.ops.twins import twin_of
 
 Array = npt.NDArray[Any]
