@@ -150,7 +150,7 @@ def device_of(target: TargetName) -> Device | None:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for beside the Graph.
+    """The settings of a compilation beside the Graph.
 
     `checked` are the numbers of outputs that have to be finite before an update is
     applied, `budget` the most bytes of the arena; `device` is the GPU of "cuda".
@@ -189,7 +189,7 @@ def compiled(graph: Graph, request: Request) -> Target:
 def changes(
     graph: Graph, request: Request, sizes: Mapping[str, int] | None
 ) -> list[Change]:
-    """What each stage changes on the way of `graph`, which is gone once more.
+    """Run `graph` through all stages once more and list the changes of each.
 
     Stages that need sizes, those for a memory budget, are left out without `sizes`.
     """

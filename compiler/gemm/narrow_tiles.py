@@ -73,7 +73,7 @@ def _height(v: VectorLanes, columns: int) -> int:
 
 
 def _rows(columns: int) -> Any:
-    """C = A B^T for up to so many columns, both contiguous along k."""
+    """Compute ``C = A B^T`` for up to so many columns, both contiguous along k."""
     return on_lanes("iiiiiiinnii", lambda v, args: _Rows(v, columns, args).emit())
 
 

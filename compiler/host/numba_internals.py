@@ -219,6 +219,7 @@ def _engine() -> Any:
 
     The module that llvmlite wants goes again, or the first link would compile it.
     """
+    target_context()  # which starts LLVM and tells it the symbols of Numba's helpers
     target = llvm.Target.from_triple(llvm.get_process_triple())
     machine = target.create_target_machine(jit=True)
     module = llvm.parse_assembly("")

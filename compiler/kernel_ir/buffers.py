@@ -18,7 +18,7 @@ TYPICAL_SIZE = 64  # what a symbolic size counts as when orders are compared
 
 @dataclass(frozen=True, slots=True)
 class StoreRegion:
-    """Where a tensor lies in the result of a Place or Scatter node."""
+    """Place of a tensor in the result of a Place or Scatter node."""
 
     place: Node
     layout: Layout
@@ -90,7 +90,7 @@ class Buffers:
         return number
 
     def bytes(self, sizes: Mapping[str, int]) -> Sequence[int]:
-        """What each takes of the arena where symbols have these `sizes`."""
+        """Return the bytes of the arena that each takes for these `sizes`."""
         names = symbols(tuple(d for b in self.made for d in b.shape))
         values = {name: sizes.get(name, TYPICAL_SIZE) for name in names}
         return [

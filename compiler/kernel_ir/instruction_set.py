@@ -18,7 +18,7 @@ from staticgrad.ir.types import DType
 
 @dataclass(frozen=True, slots=True)
 class JumpTarget:
-    """Where a jump to `number` goes on."""
+    """The place at which a jump to `number` goes on."""
 
     number: int
 

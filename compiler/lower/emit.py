@@ -347,7 +347,7 @@ class StatementEmitter:
 
 
 def _expression(node: Node) -> Expr:
-    """What `node` makes of an element of each of its inputs."""
+    """Return the expression of `node` over an element of each of its inputs."""
     code = node.op.code
     if not isinstance(code, Elementwise):
         return COPIED

@@ -192,7 +192,7 @@ class Executable:
         self, run: Callable[[list[Array], dict[str, int]], T],
         args: Sequence[Any], kwargs: Mapping[str, Any],
     ) -> T:  # fmt: skip
-        """What ``run(arrays, sizes)`` gives for the arguments of a call."""
+        """Return what ``run(arrays, sizes)`` gives for the arguments of a call."""
         arrays = self._arranged(args, kwargs)
         sizes = self._sizes = self._signature.sizes(arrays)
         try:
@@ -325,7 +325,7 @@ class Executable:
         return frame.own(self.inputs, self._results)
 
     def explain(self, passes: bool = False) -> str:
-        """What was compiled, what came from the cache, what is copied, as text.
+        """Describe what was compiled, what came from the cache and what is copied.
 
         With `passes` also what each stage of the compiler changed, and why it is there.
         The graph goes through all stages once more for that.

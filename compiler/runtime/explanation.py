@@ -26,7 +26,7 @@ Sizes: TypeAlias = Mapping[str, int] | None
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a stage of the compiler, with its reason, made of what it was given."""
+    """The input and the output of a stage of the compiler, with the stage's reason."""
 
     name: str
     reason: str
@@ -35,7 +35,7 @@ class Change:
 
 
 def explain_changes(changes: Sequence[Change], sizes: Sizes) -> str:
-    """What each stage of the compiler changed, in order."""
+    """Describe what each stage of the compiler changed, in order."""
     lines = ["passes that changed the graph, each verified after it:"]
     for change in changes:
         before, after = change.before, change.after
@@ -63,7 +63,7 @@ def _graph_change(before: Graph, after: Graph) -> str:
 
 
 def _ops(graph: Graph) -> Counter[str]:
-    """How many nodes of each op there are, those of bodies too."""
+    """Count the nodes of each op, those of bodies too."""
     return Counter(node.op.name for node in with_nested(graph.nodes))
 
 
@@ -102,7 +102,7 @@ def explain(
     code: NativeCode, writes: bool, planned: Collection[Plan], inputs: Sequence[Input],
     notes: Sequence[str],
 ) -> str:  # fmt: skip
-    """What the cpu's `code` consists of, what was compiled and what only planned."""
+    """Describe `code` for the cpu: kernels, what was compiled, what was planned."""
     lines = [f"target cpu, {threads.get_num_threads()} threads{_layer()}"]
     lines += [f"input {leaf.name}: {leaf.type}" for leaf in inputs]
     lines += _kernel_lines(code, writes)
@@ -115,7 +115,7 @@ def explain_cuda(
     name: str, code: CudaCode, planned: Collection[Plan], inputs: Sequence[Input],
     notes: Sequence[str],
 ) -> str:  # fmt: skip
-    """What `code` launches, and how each kernel is spread over the device `name`."""
+    """Describe the launches of `code`, and how each is spread over device `name`."""
     lines = [f"target cuda, {name}"]
     lines += [f"input {leaf.name}: {leaf.type}" for leaf in inputs]
     sources = code.sources

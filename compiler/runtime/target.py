@@ -53,7 +53,7 @@ class Target(Protocol):
         """The program with its arguments and outputs fixed."""
 
     def explain(self, inputs: Sequence[Input], notes: Sequence[str]) -> str:
-        """What was compiled, what came from the cache, what is copied, as text."""
+        """Describe what was compiled, what came from the cache and what is copied."""
 
     def route(self, arrays: Sequence[Array], sizes: Sizes) -> Route | None:
         """A way for more calls with arrays of these shapes, if it is shorter."""
@@ -72,7 +72,7 @@ class Target(Protocol):
         return ""
 
     def plan(self, sizes: Sizes) -> Plan | None:
-        """Where everything lies for `sizes`, if it is planned."""
+        """Return the memory plan for `sizes`, if there is one."""
         return None
 
     def program_frame(self, sizes: Sizes) -> Frame:
@@ -86,7 +86,7 @@ class Target(Protocol):
         )
 
     def profile(self, arrays: Sequence[Array], sizes: Sizes, times: int) -> Profile:
-        """How long each kernel takes; GraphError where that is not measured."""
+        """Time each kernel; GraphError where that is not measured."""
         raise self.refused(
             "profile", "cpu",
             "; compile it for the cpu; for times on a GPU run the program under Nsight "

@@ -46,7 +46,7 @@ Places = dict[tuple[int, int], Tensor]
 
 @dataclass(slots=True)
 class Tracing:
-    """What took the place of what a user's function made, and of what it captured.
+    """Replacements of the tensors that a user's function made or captured.
 
     By the number of a tensor's node and its index in it, which keep nothing alive.
     """

@@ -50,7 +50,7 @@ def place_of(graph: Graph, tensor: Tensor) -> BodyPlace | None:
 
 
 def _twin(body: Graph, tensor: Tensor) -> Tensor:
-    """What took the place of `tensor`."""
+    """Return the traced tensor that replaced `tensor` in `body`."""
     return body.record(Tracing).made.get((tensor.node.number, tensor.index), tensor)
 
 

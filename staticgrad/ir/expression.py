@@ -39,7 +39,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """What is written as it is, so that 0.0 is not -0.0; a whole number or a size."""
+    """Text that stands for itself, so 0.0 is not -0.0; a whole number or a size."""
 
     value: str | Dim
 

@@ -67,7 +67,7 @@ class Graph:
         outputs: Sequence[Tensor],
         updates: Sequence[Update] = (),
     ) -> Graph:
-        """A finished graph, as passes make them."""
+        """Make a finished graph, for passes."""
         graph = Graph()
         graph.inputs = tuple(inputs)  # type: ignore[arg-type]
         graph.outputs = tuple(outputs)
@@ -90,7 +90,7 @@ class Graph:
         return self.outputs + tuple(new for _, new in self.updates)
 
     def uses(self) -> Counter[Tensor]:
-        """How often each tensor is an input of a node or a root."""
+        """Count how often each tensor is an input of a node or a root."""
         found = Counter(tensor for node in self.nodes for tensor in node.inputs)
         found.update(self.roots)
         return found

@@ -1,4 +1,4 @@
-"""What the stages ask of a kind of operation, whatever the operation.
+"""The facts about a kind of operation that stages ask for, not for its name.
 
 Each class of `code` (op.py) has one record of this class, whose fields every stage
 reads that treats kinds differently. What takes a function per kind stands in one table

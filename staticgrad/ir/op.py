@@ -46,7 +46,7 @@ Amp: TypeAlias = Literal["given", "half", "float32"]
 
 
 class Code:
-    """How results are made: one class per kind of operation."""
+    """The way in which results are computed: one class per kind of operation."""
 
     __slots__ = ()
 
@@ -62,7 +62,7 @@ class Leaf(Code):
 
 @dataclass(frozen=True, slots=True)
 class Formula(Code):
-    """What is made by an expression of the kernel language (compiler/codegen).
+    """A kind whose result is an expression of the kernel language (compiler/codegen).
 
     `template` is its text over ``{0}``, ``{1}``..., the attributes by name, and
     ``{T}``, the constructor of the result's dtype (``{T}(1)`` is one). For float16 and

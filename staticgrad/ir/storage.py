@@ -19,7 +19,7 @@ from staticgrad.ir.types import require_range
 
 
 class Owner(Protocol):
-    """What holds the current value of a storage in place of the host."""
+    """Holder of a storage's current value in place of the host."""
 
     def fetch(self) -> None:
         """Bring the host's bytes up to date."""
@@ -49,12 +49,12 @@ class Storage:
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """Size in bytes."""
         return int(self._array.nbytes)
 
     @property
     def address(self) -> int:
-        """Where the first element is."""
+        """Address of the first element."""
         return int(self._array.ctypes.data)
 
     def bytes(self) -> npt.NDArray[Any]:
@@ -62,7 +62,7 @@ class Storage:
         return self._array
 
     def copy(self) -> npt.NDArray[Any]:
-        """A copy of the current value; its owner stays."""
+        """Return a copy of the current value; its owner stays."""
         owner = AWAY.get(ref(self))
         if owner is not None:
             owner.fetch()

@@ -40,7 +40,7 @@ def filled(shape: tuple[int, ...], value: float) -> npt.NDArray[Any]:
 
 @dataclass(slots=True)
 class _Draws:
-    """How many initial values of a Graph were drawn."""
+    """Number of initial values that a Graph has drawn."""
 
     count: int = 0
 

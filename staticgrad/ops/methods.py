@@ -225,7 +225,7 @@ def _attribute(read: Callable[[Tensor], Read]) -> Read:
 
 
 class Methods:
-    """What a Tensor has beside its type; a base of Tensor for type checkers."""
+    """The operators and methods of Tensor; its base class for type checkers."""
 
     __add__: ClassVar[Infix] = _operator(arithmetic.add)
     __radd__: ClassVar[Infix] = _reflected(arithmetic.add)

@@ -30,7 +30,7 @@ class RateSchedule:
     staticgrad, so any schedule can be written:
 
     >>> import staticgrad as sg
-    >>> slower = Schedule(0.1, lambda t: 1 / sg.sqrt(1 + t))
+    >>> slower = RateSchedule(0.1, lambda t: 1 / sg.sqrt(1 + t))
     >>> sg.optim.SGD(slower).learning_rate
     0.1
     """

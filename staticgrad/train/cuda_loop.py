@@ -183,7 +183,7 @@ class CudaFeed:
             self.device.write(self.addresses[name], array)
 
     def _read(self, name: str, count: int, dtype: type) -> Array:
-        """What is shared, after all work."""
+        """Read the memory that is shared, after all work."""
         array: Array = np.zeros(count, dtype)
         if count:
             self.device.read(self.addresses[name], array)
@@ -233,7 +233,7 @@ class CudaFeed:
         return self._failure(cells[SEALED:])
 
     def _failure(self, status: Array) -> BaseException | None:
-        """What the first failed step has reported, if one has."""
+        """Return the report of the first failed step, if one has failed."""
         if not status[STATUS_CODE]:
             return None
         batch, step = self._next(), self.step
@@ -243,7 +243,7 @@ class CudaFeed:
 
 
 def _brought(device: Device, data: Dataset) -> tuple[dict[str, int], DeviceMemory[str]]:
-    """Where each batched array lies on the device, and what owns those brought."""
+    """Return the device address of each batched array, and the owner of new ones."""
     arrays: dict[str, Any] = {
         c.leaf.name: c.array for c in data.columns if c.axis is not None
     }

@@ -117,7 +117,7 @@ class NativeLoop:
         a.place(over)
 
     def _batch(self, step: BatchStep, size: int) -> None:
-        """What follows the first task's program happens only if it commits."""
+        """Emit one batch; what follows the first phase runs only if that commits."""
         a = self._assembler
         frames = [self._gathered(task, step, size) for task in step.tasks]
         pairs = list(zip(step.tasks, frames, strict=True))

@@ -315,7 +315,7 @@ def _shared_out(reported: Sequence[Mapping[str, Tensor]]) -> list[list[Pair]]:
 
 
 def _moves(reported: Sequence[Mapping[str, Tensor]]) -> list[Move]:
-    """How batch norms in the graphs of `reported` move their running statistics."""
+    """Return the moves of running statistics in the graphs of `reported`."""
     graphs = dict.fromkeys(g for part in reported for g in homes(part.values()))
     return [move for graph in graphs for move in graph.record(Moves)]
 

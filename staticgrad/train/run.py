@@ -170,7 +170,7 @@ class Run:
         return _noted(error, where)
 
     def arrays(self) -> dict[str, Array]:
-        """What is saved of it, by name, to be read and written."""
+        """Return the arrays that are saved, by name, to be read and written."""
         found: dict[str, Array] = {f"column.{n}": c for n, c in self.columns.items()}
         found |= {f"total.{name}": one.total.array for name, one in self.sums.items()}
         found |= {f"counted.{loss}": c.array for loss, c in self.counted.items()}

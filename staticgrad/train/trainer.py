@@ -349,9 +349,8 @@ class Trainer:
         data.
         """
         ready = self._dataset(data, batch_axis)
-        scored = None
-        if validation is not None:
-            scored = self._dataset(validation, batch_axis)
+        given = validation
+        scored = None if given is None else self._dataset(given, batch_axis)
         settings = self._settings(
             ready, scored, epochs, batch_size, shuffle, seed, steps, record
         )

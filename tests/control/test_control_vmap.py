@@ -5,6 +5,7 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.ir.graph import Graph
+from staticgrad.trees import flatten
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.uniform(-1, 1, (6, 4))
@@ -80,7 +81,7 @@ def rows_of(function, args, axes):
         ]
         tensors = [sg.input(f"x{k}", a.shape, a.dtype) for k, a in enumerate(own)]
         f = sg.compile(function(*tensors), inputs=tensors, target="reference")
-        leaves, _ = sg.differentiate.flatten(f(*own))
+        leaves, _ = flatten(f(*own))
         found.append(leaves)
     return [np.stack(column) for column in zip(*found, strict=True)]
 
@@ -93,7 +94,7 @@ def test_values(case):
     outputs = sg.vmap(function, in_axes=axes)(*tensors)
     for target in ("cpu", "reference"):
         f = sg.compile(outputs, inputs=tensors, target=target)
-        got, _ = sg.differentiate.flatten(f(*args))
+        got, _ = flatten(f(*args))
         for a, b in zip(got, wanted, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 

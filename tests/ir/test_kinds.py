@@ -17,7 +17,12 @@ from staticgrad.pictures.palette import BOXES
 from staticgrad.sparse import dependence
 from staticgrad.vectorize import batch_rules, control_rules
 
-CODES = [c for c in vars(op).values() if isinstance(c, type) and op.Code in c.__bases__]
+ABSTRACT = {op.Code, op.Formula}
+CODES = [
+    c
+    for c in vars(op).values()
+    if isinstance(c, type) and issubclass(c, op.Code) and c not in ABSTRACT
+]
 LEAVES = {op.Leaf, op.Position, op.Extent}
 
 
@@ -37,16 +42,13 @@ def test_all_words_have_rules():
 
 
 def test_what_is_not_fused_has_kernels():
-    gone = {
-        op.Mode,
-        op.Pool,
-    }  # compiler/passes/resolve_mode.py, compiler/passes/unroll_windows.py
+    gone = {op.Mode, op.Pool}  # by resolve_mode.py and unroll_windows.py
     fused = {c for c in CODES if c.kind.fused or c.kind.is_view}
     assert set(lower.KERNELS) == set(CODES) - LEAVES - fused - gone
 
 
 def test_every_kind_with_inputs_can_be_batched():
-    nested = {op.Control}  # control_batching.py
+    nested = {op.Control}  # control_rules.py
     assert set(batch_rules.RULES) == set(CODES) - LEAVES - nested
 
 

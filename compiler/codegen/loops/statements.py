@@ -186,7 +186,7 @@ def index_text(
 ) -> str:
     """Return ``offset + sum(strides * indices) + dynamic``.
 
-    >>> index_text((64, 0, -1), 3, Names())
+    >>> index_text((64, 0, -1), 3, ValueNames())
     'i0 * 64 - i2 + 3'
     """
     terms = [

@@ -347,7 +347,7 @@ class Dots:
 
 
 def _dots(rows: int, most: int = MANY) -> Any:
-    """C = A B^T for up to so many rows, both contiguous along k."""
+    """Compute ``C = A B^T`` for up to so many rows, both contiguous along k."""
     return on_lanes("iiiiiiinnii", lambda v, args: Dots(v, rows, most, args).emit())
 
 

@@ -262,6 +262,6 @@ class Expressions(Lines):
 
 
 def of_kind(name: str, dtype: DType) -> list[str]:
-    """What texts are called that serve one width, or kind, of the first argument."""
+    """Return the names of texts for one width, or kind, of the first argument."""
     kinds = {"f": ["float"], "i": ["int"], "u": ["uint", "int"]}.get(dtype.kind, [])
     return [f"{name}{8 * dtype.itemsize}", *(f"{name}_{kind}" for kind in kinds)]

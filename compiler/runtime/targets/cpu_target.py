@@ -146,7 +146,7 @@ class CpuTarget(Target):
         return self.pool(sizes).sized.plan
 
     def explain(self, inputs: Sequence[Input], notes: Sequence[str]) -> str:
-        """What was compiled, what came from the cache, what was planned."""
+        """Describe what was compiled, what came from the cache and what was planned."""
         writes = self.writing is not None
         return explain(self.code, writes, self.planned, inputs, notes)
 
@@ -157,7 +157,7 @@ class CpuTarget(Target):
     def profile(
         self, arrays: Sequence[Array], sizes: Mapping[str, int], times: int
     ) -> Profile:
-        """How long each kernel takes; parameters and states are then as before."""
+        """Time each kernel; parameters and states are then as before."""
         pool = self.pool(sizes)
         frame = Frame(pool.sized)
         outputs = pool.outputs()  # which the frame does not keep alive

@@ -111,7 +111,7 @@ class CudaTarget(Target):
         return using(self.device)
 
     def explain(self, inputs: Sequence[Input], notes: Sequence[str]) -> str:
-        """What is launched, and how each kernel is spread over the device."""
+        """Describe the launches, and how each kernel is spread over the device."""
         return explain_cuda(self.device.name, self.code, self.planned, inputs, notes)
 
     def source(self) -> str:

@@ -77,7 +77,7 @@ __all__ = [
 
 @dataclass(slots=True)
 class RandomStream:
-    """What a Graph records of its layers that draw: their stream and their number."""
+    """Record of a Graph's layers that draw: their stream and their number."""
 
     stream: State | None = None
     layers: int = 0

@@ -47,7 +47,9 @@ def graph_of(
 
 def scaled(graph):
     """Count the tensors, other than scalars, that are multiplied by a rate."""
-    rates = {leaf for leaf, _ in graph.updates} | set(graph.states.values())
+    rates = {leaf for leaf, _ in graph.updates} | {
+        t for n in graph.nodes for t in n.outputs if isinstance(t, sg.State)
+    }
     found = 0
     for node in graph.nodes:
         if node.op.name == "multiply" and node.types[0].shape:
