@@ -30,16 +30,8 @@ class SpecialPath:
     workloads: tuple[str, ...]
 
 
-def _instead(value: object) -> Callable[[Any], object]:
-    return lambda _: value
-
-
 def _answering(value: object) -> Callable[[Any], object]:
     return lambda _: lambda *_arguments, **_keywords: value
-
-
-def _unchanged(_: Any) -> object:
-    return lambda value, *_arguments: value
 
 
 def _without(stage: str) -> Callable[[Any], object]:
@@ -49,7 +41,6 @@ def _without(stage: str) -> Callable[[Any], object]:
 
 COMPILE = "staticgrad.compiler.compile"
 GEMM = "staticgrad.compiler.gemm"
-CODEGEN = "staticgrad.compiler.codegen"
 PRODUCTS = (
     "product NN 16 16 4", "product NN 16 16 16", "product NN 32 32 32",
     "product NT 32 32 32", "product TN 32 32 32", "product NN 64 64 64",
@@ -69,11 +60,6 @@ PATHS = {
         ((f"{GEMM}.small_products._kernel", _answering(None)),),
         (*PRODUCTS[:4], "mlp-tiny"),
     ),
-    "interleaved products": SpecialPath(
-        "B^T is transposed between the terms of tiles",
-        ((f"{GEMM}.small_products.LONG_ROWS", _instead(-1)),),
-        ("product NT 32 64 64", "mlp-deep", "lstm"),
-    ),
     "product epilogues": SpecialPath(
         "updates and what follows a product run between the terms of its tiles",
         ((f"{COMPILE}.SCHEDULE_PASSES", _without("fuse_into_products")),),
@@ -84,25 +70,10 @@ PATHS = {
         ((f"{GEMM}.product_epilogues._followed", _answering(None)),),
         ("mlp-wide", "mlp-deep", "transformer"),
     ),
-    "scaled seeds": SpecialPath(
-        "the rate of plain descent goes into the seed of the backward pass",
-        ((f"{COMPILE}.PASSES", _without("scale_seeds")),),
-        ("mlp-deep", "mlp-wide", "mlp-tiny"),
-    ),
     "folded updates": SpecialPath(
         "a step of plain descent is a product that adds to the weights",
         ((f"{COMPILE}.PASSES", _without("fold_updates")),),
         ("mlp-deep", "mlp-wide", "mlp-tiny"),
-    ),
-    "software pipelining": SpecialPath(
-        "long loops begin a step before the last has ended",
-        ((f"{CODEGEN}.llvm.translate.pipelined", _unchanged),),
-        ("elementwise", "sines", "lstm", "softmax"),
-    ),
-    "instruction order": SpecialPath(
-        "instructions of long bodies stand in the order in which they can start",
-        ((f"{CODEGEN}.llvm.translate.overlapped", _instead(list)),),
-        ("elementwise", "sines", "lstm"),
     ),
 }
 

@@ -10,7 +10,6 @@ from staticgrad.compiler.codegen.native_compile import ir_of
 from staticgrad.compiler.codegen.text_emitter import canonical
 from staticgrad.compiler.compile import optimise
 from staticgrad.compiler.gemm import blas, tile_driver
-from staticgrad.compiler.gemm.interleaved_products import interleaved_address
 from staticgrad.compiler.gemm.product_leaves import (
     COPY,
     DOTS,
@@ -109,7 +108,6 @@ def load_pieces() -> None:
         leaf_address(leaf, FLOAT32.itemsize)
     for kernel in (BY_ROWS, BY_DOTS, TURNED, TILED):
         small_address(kernel, FLOAT32.itemsize)
-    interleaved_address(FLOAT32.itemsize)
 
 
 def _title(source: str) -> str:

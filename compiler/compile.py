@@ -36,7 +36,6 @@ from staticgrad.compiler.passes.hoist import hoist
 from staticgrad.compiler.passes.merge_loops import merge_loops
 from staticgrad.compiler.passes.pick import pick
 from staticgrad.compiler.passes.resolve_mode import resolve_mode
-from staticgrad.compiler.passes.scale_seeds import scale_seeds
 from staticgrad.compiler.passes.scatter_into import scatter_into
 from staticgrad.compiler.passes.shift_stacks import shift_stacks
 from staticgrad.compiler.passes.simplify import simplify
@@ -126,7 +125,6 @@ PASSES: tuple[Stage[Graph], ...] = (
     Stage(widen, "no rule sees its casts; merged they would live to the backward"),
     Stage(scatter_into, "a late one: it counts who needs a gradient"),
     Stage(fold_updates, "late: it counts who needs a gradient"),
-    Stage(scale_seeds, "behind the one that scales cotangents; counts who needs them"),
     Stage(cut_loops, "no rule has to see through the loops that it makes", CUDA),
 )
 

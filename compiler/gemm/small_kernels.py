@@ -55,7 +55,7 @@ and starts in bytes.
 
 For TILED: rows that pass at a time; whether B is turned first."""
 
-BY_ROWS, BY_DOTS, TURNED, TILED, INTERLEAVED = range(5)
+BY_ROWS, BY_DOTS, TURNED, TILED = range(4)
 
 _LONG, _WORD = types.int64, ir.IntType(64)
 _compiled = njit(nogil=True, error_model="numpy", inline="always")

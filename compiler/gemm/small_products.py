@@ -5,8 +5,9 @@ A call of 16 x 16 with 4 terms of float32 takes 25 ns so, by the driver 65; of 1
 with 16 terms 25 and 55; of 16 x 16 with 1 term 16 and 52; of 32 x 32 with 32 terms 570
 and 631 (Zen 4, one core, minima). By tiles in one call 32 x 64 with 64 terms took 2260
 ns and by the driver 2339 (the arithmetic alone 2220), 64 x 64 with 32 terms and A
-transposed 2288 and 2413, with 16 terms 1199 and 1343. With B transposed 32 x 64 with 64
-terms takes 2400 ns where it is transposed while tiles run, else 2660.
+transposed 2288 and 2413, with 16 terms 1199 and 1343. From 4,096 terms in all on tiles
+are faster than rows or dots: 32 x 32 with 32 terms 440 ns against 540 (Sapphire Rapids,
+AVX-512), compiled for AVX2 830 against 930.
 
 The choice is a function of sizes and strides alone.
 """
@@ -16,20 +17,18 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from staticgrad.compiler.codegen.tiles.product_tiles import LONG_ROWS, plan_of
+from staticgrad.compiler.codegen.tiles.product_tiles import plan_of
 from staticgrad.compiler.gemm import blas, narrow_products
-from staticgrad.compiler.gemm.interleaved_products import interleaved_address
 from staticgrad.compiler.gemm.small_kernels import (
     BY_DOTS,
     BY_ROWS,
-    INTERLEAVED,
     TILED,
     TURNED,
     small_address,
 )
 from staticgrad.compiler.host.processor import vector_bytes
 
-MOST_TERMS = 1 << 15  # of all sums
+MOST_TERMS = 1 << 11  # of all sums: with more, tiles are faster
 DEEPEST = 256  # terms of one sum: B stays in the L1 cache
 WIDE = 4  # registers of a row: beyond, and with more than
 FEW_TERMS = 16  # beyond, a row is faster with tiles of several registers
@@ -64,9 +63,7 @@ def describe_small(table: npt.NDArray[np.int64], in_parts: bool = False) -> bool
     (a_row, a_step), (b_column, b_step) = a, b
     turns = kernel == TURNED or (kernel == TILED and b_column != 1)
     b_row = b_column if kernel == BY_DOTS else b_step
-    if kernel == INTERLEAVED:
-        b_row = _lanes(known)
-    elif turns:
+    if turns:
         b_row = n + -n % _lanes(known)
     starts = [size * known[blas.OFFSET_A + side] for side in (left, right)]
     steps = [size * step for step in (a_step, b_row, k * b_row)]
@@ -76,12 +73,7 @@ def describe_small(table: npt.NDArray[np.int64], in_parts: bool = False) -> bool
     table[blas.OURS :] = (
         left, right, *starts, m, n, *steps, *rows, strip, turns,
     )  # fmt: skip
-    address = (
-        interleaved_address(size)
-        if kernel == INTERLEAVED
-        else small_address(kernel, size)
-    )
-    table[blas.DIRECT] = address
+    table[blas.DIRECT] = small_address(kernel, size)
     return True
 
 
@@ -112,9 +104,6 @@ def _kernel_by_tiles(
         return None
     if b[0] == 1:
         return TILED
-    interleaved = plan_of().rows == LONG_ROWS and m >= LONG_ROWS and n > lanes
-    if interleaved and FEW_TERMS < k < DEPTH_PER_ROW * m:
-        return INTERLEAVED
     return TILED if _turned_pays(m, n, k, lanes) else None
 
 

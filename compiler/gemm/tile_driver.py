@@ -40,7 +40,7 @@ from staticgrad.compiler.gemm.product_leaves import (
     TWO,
     leaf_address,
 )
-from staticgrad.compiler.gemm.small_kernels import INTERLEAVED, TILED
+from staticgrad.compiler.gemm.small_kernels import TILED
 from staticgrad.compiler.gemm.small_products import describe_small, small_kernel
 from staticgrad.compiler.host import processor
 from staticgrad.compiler.host.cache import kernel_key
@@ -98,7 +98,7 @@ def stands_alone(table: npt.NDArray[np.int64]) -> bool:
     m, n, k = (int(size) for size in table[: blas.K + 1])
     if not ours(m, n, k, int(table[blas.BYTES])) or parts_of(m, n, k) != (m, n):
         return True
-    return small_kernel(table) not in (None, TILED, INTERLEAVED)
+    return small_kernel(table) not in (None, TILED)
 
 
 def work_of(table: npt.NDArray[np.int64]) -> int:

@@ -46,14 +46,12 @@ class CompileTarget:
 class IRModule:
     """LLVM IR, and the symbol of the function in it that is called.
 
-    `unrolls` says that it has loops which are worth unrolling; `rewrite` is applied to
-    the text that LLVM has made of it.
+    `unrolls` says that it has loops which are worth unrolling.
     """
 
     symbol: str
     text: str
     unrolls: bool = False
-    rewrite: Callable[[str], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +149,7 @@ def _optimised(source: IRModule) -> Any:
     tuning.loop_unrolling = source.unrolls
     builder = llvm.create_pass_builder(machine, tuning)
     builder.getModulePassManager().run(module, builder)
-    if source.rewrite is None:
-        return module
-    rewritten = llvm.parse_assembly(source.rewrite(str(module)))
-    rewritten.verify()
-    return rewritten
+    return module
 
 
 def definition_of(function: Any) -> tuple[Callable[..., Any], bool] | None:

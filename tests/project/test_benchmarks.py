@@ -317,7 +317,7 @@ def test_what_switches_a_special_path_off_exists(path, monkeypatch):
 
 
 def test_a_pass_can_be_left_out():
-    without = dict(ablated.PATHS["scaled seeds"].off)
+    without = dict(ablated.PATHS["folded updates"].off)
     (change,) = without.values()
     assert len(change(PASSES)) == len(PASSES) - 1
 

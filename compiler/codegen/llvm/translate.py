@@ -30,10 +30,8 @@ from llvmlite import ir
 from numba import types
 
 from staticgrad.compiler.codegen.llvm.conversions import NUMBERS
-from staticgrad.compiler.codegen.llvm.instruction_order import overlapped
 from staticgrad.compiler.codegen.llvm.ir_emitter import Value
 from staticgrad.compiler.codegen.llvm.loop_hints import LONG, hints_of, known_steps
-from staticgrad.compiler.codegen.llvm.software_pipelining import LEAST, pipelined
 from staticgrad.compiler.codegen.llvm.typed import (
     INT,
     LONG_TYPE,
@@ -134,8 +132,7 @@ def _module(
             text = str(module)
     except (AttributeError, LookupError, TypeError, NotImplementedError) as error:
         raise Unsupported(f"{symbol}: {error!r}") from error
-    rewrite = pipelined if translator.long and processor.vector_bytes() == 64 else None
-    return IRModule(symbol, text, translator.unrolls, rewrite)
+    return IRModule(symbol, text, translator.unrolls)
 
 
 def _parsed(text: str) -> tuple[list[ast.stmt], ast.FunctionDef]:
@@ -197,7 +194,7 @@ class _Translator:
         self.entry = entry
         self.b = ir.IRBuilder(start)
         self.scope = _Scope({}, frozenset())
-        self.unrolls = self.long = False
+        self.unrolls = False
 
     # Functions
 
@@ -321,9 +318,6 @@ class _Translator:
         index.add_incoming(start, before)
         self._assign(name, TypedValue(INT, index))
         self._body(node.body)
-        if b.block is body:  # an innermost loop without branches
-            body.instructions[:] = overlapped(body.instructions)
-            self.long |= len(body.instructions) >= LEAST
         following = b.add(index, step, flags=("nsw",))
         index.add_incoming(following, b.block)
         more = b.icmp_signed(before_stop, following, stop)

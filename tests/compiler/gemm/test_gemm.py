@@ -17,7 +17,6 @@ from staticgrad.compiler.codegen.tiles.product_tiles import plan_of
 from staticgrad.compiler.gemm import (
     blas,
     choose_product,
-    interleaved_products,
     narrow_products,
     product_leaves,
     small_products,
@@ -316,7 +315,6 @@ def test_the_pieces_stand_alone():
         for make in (
             *makers,
             *kernels._KERNELS.values(),
-            interleaved_products._interleaved,
         )
         for number in (product_leaves.as_float32, product_leaves.as_float64)
     ]
@@ -410,9 +408,6 @@ def test_small_products_are_computed_in_one_call():
         pytest.skip("requires masks")
     numbers_of = (kernels.BY_ROWS, kernels.BY_DOTS, kernels.TURNED, kernels.TILED)
     by_rows, by_dots, turned, tiled = (kernels.small_address(n, 4) for n in numbers_of)
-    interleaved = (
-        interleaved_products.interleaved_address(4) if plan_of().rows == 16 else tiled
-    )
     for (m, n, k), layout, expected in [
         ((16, 16, 4), "NN", by_rows), ((4, 16, 16), "TN", by_rows),
         ((16, 16, 1), "NT", by_rows), ((16, 1, 16), "TN", by_rows),
@@ -420,7 +415,7 @@ def test_small_products_are_computed_in_one_call():
         ((1, 16, 16), "NT", by_dots), ((16, 16, 4), "NT", turned),
         ((16, 4, 16), "TT", turned), ((2, 64, 64), "NT", 0), ((1, 64, 64), "NN", 0),
         ((64, 64, 64), "NN", tiled), ((4, 4, 0), "NN", 0), ((32, 64, 64), "NT",
-        interleaved), ((64, 64, 200), "TN", tiled), ((64, 32, 300), "TN", 0), ((128,
+        tiled), ((64, 64, 200), "TN", tiled), ((64, 32, 300), "TN", 0), ((128,
         128, 128), "NN", 0), ((15, 96, 96), "NT", 0),
     ]:  # fmt: skip
         transposed = layout[0] == "T", layout[1] == "T"
