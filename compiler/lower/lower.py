@@ -1,8 +1,9 @@
 """Lowering of an optimised Graph to a Schedule.
 
 ``materialise`` puts copies where memory needs them, ``fuse`` groups nodes, ``nest`` and
-``calls`` make kernels of the groups, ``order`` says when each runs, ``alias`` lets a
-kernel write over what it read last. The order obeys the commit rule (schedule.py).
+``unfused`` make kernels of the groups, ``order`` says when each runs; later
+``in_place`` lets a kernel write over what it read last. The order obeys the commit rule
+(schedule.py).
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Graphs: the values that passes rewrite, and what users open with ``with``.
+"""Graphs, and ``apply``, which adds a node: errors get op, types and the user's line.
 
+Passes rewrite a Graph; users open an OpenGraph with ``with``.
 A Graph is a frozen value: inputs, outputs, updates. An OpenGraph collects them, and
 names and scopes, inside ``with``. Nodes belong to no graph; a graph's nodes are those
 that its outputs and updates reach.

@@ -3,7 +3,7 @@
 Each class of `code` (op.py) has one record of this class, whose fields every stage
 reads that treats kinds differently. What takes a function per kind stands in one table
 per stage, keyed by the class: RULES in batch_rules.py and in dependence.py, KERNELS in
-lower.py. tests/test_kinds.py holds them complete.
+lower.py. tests/ir/test_kinds.py holds them complete.
 """
 
 from __future__ import annotations

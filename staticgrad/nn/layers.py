@@ -1,4 +1,4 @@
-"""Layers: modules with parameters, and the activations as modules.
+"""Layers: Linear, Dropout and Sequential, and ReLU, Sigmoid, Tanh as modules.
 
 `Linear` starts as PyTorch's does (nn.Linear.reset_parameters): weight and bias uniform
 in +-1/sqrt(in). `Dropout` is the inverted form (Srivastava et al., JMLR 15, 2014): what

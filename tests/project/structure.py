@@ -180,7 +180,9 @@ def main(arguments: list[str]) -> None:
     found = modules()
     if "--write" in arguments:
         for page, text in pages(found).items():
-            page.write_text(text, encoding="utf-8")
+            if page.read_text(encoding="utf-8") != text:
+                page.write_text(text, encoding="utf-8")
+                print("written:", page.relative_to(ROOT))
         return
     print("modules per folder")
     for folder, number in sorted(modules_per_folder(found).items()):

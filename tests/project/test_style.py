@@ -193,10 +193,23 @@ def test_what_is_public_has_a_docstring(path):
 def test_docstrings_name_the_thing_or_the_action(path):
     documented = ast.Module | ast.ClassDef | ast.FunctionDef
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    texts = [ast.get_docstring(n) for n in ast.walk(tree) if isinstance(n, documented)]
-    words = [text.split()[0] for text in texts if text]
-    variables = [w for w in words if re.fullmatch(r"[B-Z]\W?", w)]  # x in a capital
-    assert variables + [w for w in words if w in ROUNDABOUT] == []
+    found = [
+        (getattr(node, "lineno", 1), text)
+        for node in ast.walk(tree)
+        if isinstance(node, documented) and (text := ast.get_docstring(node))
+    ]
+    bad = [(line, text.splitlines()[0]) for line, text in found if roundabout(text)]
+    assert bad == [], (
+        "the first line of a docstring names the thing or the action: put a variable "
+        f"in backticks, and begin with a noun or a verb, not with {sorted(ROUNDABOUT)}"
+        + "".join(f"\n{name(path)}:{line}: {text}" for line, text in bad)
+    )
+
+
+def roundabout(text):
+    """Whether a docstring begins with a question's word, or with x in a capital."""
+    word = text.split()[0]
+    return word in ROUNDABOUT or re.fullmatch(r"[B-Z]\W?", word)
 
 
 def overload_or_setter(definition):
