@@ -56,6 +56,7 @@ PART_COLUMNS = 32  # and more in such steps: whole tiles, and 128 bytes of float
 DEPTH_PLAIN, DEPTH_STRIDED, DEPTH_PANEL, DEPTH_DOTS = 512, 256, 256, 8192
 # Dots cost about 1 + 44 / k of what a product has to, panels 1 + 5 / m.
 FEW_ROWS, DEPTH_PER_ROW = 32, 9
+FEW_IN_ALL = 1 << 15  # terms: parts of so small a product do not pay
 FEW_TERMS = 16  # up to here B is small
 FLAT = 8  # terms: up to here writing C takes the time, which is better done by rows
 MOST_ROWS = 1 << 40
@@ -98,7 +99,8 @@ def stands_alone(table: npt.NDArray[np.int64]) -> bool:
     m, n, k = (int(size) for size in table[: blas.K + 1])
     if not ours(m, n, k, int(table[blas.BYTES])) or parts_of(m, n, k) != (m, n):
         return True
-    return small_kernel(table) not in (None, TILED)
+    kernel = small_kernel(table)
+    return kernel not in (None, TILED) or (kernel == TILED and m * n * k <= FEW_IN_ALL)
 
 
 def work_of(table: npt.NDArray[np.int64]) -> int:
