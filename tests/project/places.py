@@ -21,6 +21,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 USERS = ("nn", "pictures")
+OPERATIONS = {
+    "xlogy": ("xlogy",),
+    "cumsum": ("cumsum",),
+    "tanh": ("tanh",),
+    "conv2d": ("conv2d", "conv", "Convolution"),
+}
+"""Operations that are counted, with the names of their records and functions."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 

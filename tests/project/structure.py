@@ -2,8 +2,9 @@
 
 ``python tests/project/structure.py`` prints, for the packages in staticgrad/ and
 compiler/: modules per folder, arrows against the layers of pyproject.toml, long files,
-and names that stand for two things. With ``--write`` it writes the table of files of
-each folder's README anew, from the first lines of the modules' docstrings.
+names that stand for two things, and the places of four operations (places.py). With
+``--write`` it writes the table of files of each folder's README anew, from the first
+lines of the modules' docstrings.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from places import OPERATIONS, places
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"staticgrad": "staticgrad", "compiler": "staticgrad.compiler"}
@@ -196,6 +199,10 @@ def main(arguments: list[str]) -> None:
         print(f"  {lines} {path}")
     print("module names that stand twice:", repeated_names(found) or 0)
     print("class names that stand twice:", repeated_classes(found) or 0)
+    for operation, names in OPERATIONS.items():
+        lines = places(*names)
+        files = {file for file, _ in lines}
+        print(f"places of {operation}: {len(lines)} lines in {len(files)} files")
 
 
 if __name__ == "__main__":
