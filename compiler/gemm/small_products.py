@@ -29,6 +29,7 @@ from staticgrad.compiler.gemm.small_kernels import (
 from staticgrad.compiler.host.processor import vector_bytes
 
 MOST_TERMS = 1 << 11  # of all sums: with more, tiles are faster
+MOST_VECTOR_TERMS = 1 << 15  # of a row or a column
 DEEPEST = 256  # terms of one sum: B stays in the L1 cache
 WIDE = 4  # registers of a row: beyond, and with more than
 FEW_TERMS = 16  # beyond, a row is faster with tiles of several registers
@@ -89,7 +90,8 @@ def small_kernel(table: npt.NDArray[np.int64], in_parts: bool = False) -> int | 
         m, n, a, b = n, m, b, a
     lanes, alone = _lanes(known), known[blas.BATCH] == 1 and not in_parts
     kernel = None
-    if alone and m * n * k <= MOST_TERMS and k <= DEEPEST:
+    most = MOST_TERMS if min(m, n) > 1 else MOST_VECTOR_TERMS
+    if alone and m * n * k <= most and k <= DEEPEST:
         kernel = _kernel(m, n, k, a, b, lanes)
     if kernel is None and min(m, n) > 1 and m * n * k <= MOST_TILED:
         kernel = _kernel_by_tiles(m, n, k, a, b, lanes)
