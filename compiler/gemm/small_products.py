@@ -94,19 +94,14 @@ def small_kernel(table: npt.NDArray[np.int64], in_parts: bool = False) -> int | 
     if alone and m * n * k <= most and k <= DEEPEST:
         kernel = _kernel(m, n, k, a, b, lanes)
     if kernel is None and min(m, n) > 1 and m * n * k <= MOST_TILED:
-        kernel = _kernel_by_tiles(m, n, k, a, b, lanes)
+        return TILED if _is_tiled(m, n, k, a, b, lanes) else None
     return kernel
 
 
-def _kernel_by_tiles(
-    m: int, n: int, k: int, a: Side, b: Side, lanes: int
-) -> int | None:
-    """Return the kernel that computes a product of some size by tiles, or None."""
-    if k > (MOST_DEPTH if a[1] == 1 or k <= FEW_TERMS else DEEPEST_STRIDED):
-        return None
-    if b[0] == 1:
-        return TILED
-    return TILED if _turned_pays(m, n, k, lanes) else None
+def _is_tiled(m: int, n: int, k: int, a: Side, b: Side, lanes: int) -> bool:
+    """Whether one call computes a product by tiles."""
+    most = MOST_DEPTH if a[1] == 1 or k <= FEW_TERMS else DEEPEST_STRIDED
+    return k <= most and (b[0] == 1 or _turned_pays(m, n, k, lanes))
 
 
 def _sides(known: list[int]) -> tuple[Side, Side]:

@@ -100,7 +100,7 @@ def stands_alone(table: npt.NDArray[np.int64]) -> bool:
     if not ours(m, n, k, int(table[blas.BYTES])) or parts_of(m, n, k) != (m, n):
         return True
     kernel = small_kernel(table)
-    return kernel not in (None, TILED) or (kernel == TILED and m * n * k <= FEW_IN_ALL)
+    return kernel is not None and (kernel != TILED or m * n * k <= FEW_IN_ALL)
 
 
 def work_of(table: npt.NDArray[np.int64]) -> int:

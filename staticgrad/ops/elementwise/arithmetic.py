@@ -19,8 +19,6 @@ from staticgrad.ops.promotion import ArrayLike, floats, promoted
 from staticgrad.ops.rules import elementwise
 from staticgrad.ops.value_ranges import product
 
-NOT_BOOL = "a number's dtype"
-
 
 def _pairs() -> list[Sample]:
     return [*pairs(-3.0, 3.0), *integer_pairs()]
